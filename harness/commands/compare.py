@@ -63,12 +63,13 @@ class CompareConfig(RunConfig):
         yield from super().problems()
         if len(self.side or self.endpoint) < 2 or (self.side and self.endpoint):
             yield "compare needs at least two servers, or at least two finished runs."
-        # A word such as host:8000 was read as the name of a run, but is the address of a server.
-        without_scheme = [side for side in self.side if re.fullmatch(HOST_AND_PORT, side)]
+        # A word such as host:8000 was read as the name of a run (`side`), but is the address of a server.
+        without_scheme = [run_name for run_name in self.side if re.fullmatch(HOST_AND_PORT, run_name)]
         if without_scheme:
             yield f"{without_scheme[0]}: a server's address begins with its scheme: http://{without_scheme[0]}"
         flags_of_servers = self.named_settings - {"side", "results_dir"}
-        if self.side and not without_scheme and flags_of_servers:
+        are_all_runs = self.side and not without_scheme
+        if are_all_runs and flags_of_servers:
             yield (  # The first of these flags by name stands for all.
                 f"{flag_name(min(flags_of_servers))} applies to servers only. Compare settings in this process by "
                 "`sweep.py FILE --repeat 3`, finished runs by `report.py RUN --baseline RUN --fail-if ...`."
@@ -87,18 +88,22 @@ class CompareConfig(RunConfig):
             yield "--json prints the verdicts of --fail-if, which is missing; all figures are in sweep.json."
 
     def implications(self, given: frozenset[str]) -> dict[str, object]:
-        """Return the settings of a short test at a load that most servers take, except for settings that are given.
+        """Return the settings that a comparison has by default, and the settings that follow from them.
 
-        With MLPerf's own samples, the answers are compared, too. `given` has the names of the given settings.
+        The defaults are a short test at a concurrency that most servers take. With MLPerf's own samples, the accuracy
+        test runs as well, so that the answers can be compared. `given` has the names of the settings that the user
+        gave; these have no default.
         """
         defaults: dict[str, object] = {"mode": "performance"}
         pattern = SCENARIOS[scenario_of(self.values(given))].pattern
-        if not isinstance(pattern, Poisson):  # LoadGen judges tests with Poisson arrivals, so these keep their length.
+        # LoadGen calls a test with Poisson arrivals INVALID if it is too short, so such a test keeps its full length.
+        if not isinstance(pattern, Poisson):
             defaults["min_duration"] = self.test_seconds
         if self.is_official_workload:
-            all_samples = self.model_spec.task("datacenter", "concurrency").samples
+            available_samples = self.model_spec.task("datacenter", "concurrency").samples
             defaults["mode"] = "both"
-            defaults["total_sample_count"] = min(DEFAULT_SAMPLES, all_samples)
+            # The demo has fewer samples than the default number.
+            defaults["total_sample_count"] = min(DEFAULT_SAMPLES, available_samples)
         if not given & {"scenario", *SCENARIO_BY_FLAG}:  # No flag names or implies a scenario.
             defaults["concurrency"] = DEFAULT_CONCURRENCY
         # What follows from the defaults is computed as if the user had given them.
@@ -114,7 +119,8 @@ class CompareConfig(RunConfig):
         """
         # There are at least two servers; `problems` reports it if there are fewer.
         test_count = FEWEST_PAIRS * max(2, len(self.endpoint))
-        seconds = TEST_SHARE * 60 * self.minutes / test_count - OVERHEAD_S
+        seconds_for_tests = TEST_SHARE * 60 * self.minutes  # The time that is left over is for the answers.
+        seconds = seconds_for_tests / test_count - OVERHEAD_S  # without a test's start, calibration and end
         return max(SHORTEST_TEST_S, min(LONGEST_TEST_S, round(seconds, 1)))
 
     @property
@@ -124,9 +130,10 @@ class CompareConfig(RunConfig):
 
 
 def parse_sides(words: Sequence[str]) -> Iterator[str]:
-    """Yield the words of a command line, with the servers and runs before the first flag turned into flags.
+    """Yield the words of the command compare, with each server and run before the first flag turned into a flag.
 
-    A word with :// is a server's address, any other word names a run.
+    A word with :// is a server's address, any other word names a finished run. So `http://a:8000 --rounds 4` becomes
+    `--endpoint=http://a:8000 --rounds 4`.
     """
     has_flag = False
     for word in words:
@@ -140,9 +147,10 @@ def parse_sides(words: Sequence[str]) -> Iterator[str]:
 
 
 def compare(config: CompareConfig) -> int:
-    """Compare finished runs and return the exit code; or test servers in turns, by a sweep.
+    """Compare finished runs and return the exit code, or else compare servers.
 
-    The sweep ends the process with its own exit code. Raises UsageError for a condition that is not valid.
+    Servers are tested in turns, by a sweep, which ends the process with its own exit code. Raises UsageError for a
+    condition of --fail-if that is not valid.
     """
     if config.side:
         from harness.commands.report import compare_runs
@@ -156,16 +164,16 @@ def compare(config: CompareConfig) -> int:
     from harness.sweep.lanes import Lane
 
     check_installed(config.mlflow)
-    # A condition that is not valid is an error before any test.
     for text in config.fail_if:
-        regression.parse_condition(text)
-    processes.install_signal_handlers()
+        regression.parse_condition(text)  # only to raise the error for a wrong condition before any test
+    processes.install_signal_handlers()  # SIGTERM then ends this command as Ctrl-C does, with all its processes.
     sweep = sweep_of(config)
-    # Only a comparison with the same settings can be resumed, so the test keeps its length.
+    # A comparison can be resumed only with the same settings, also with the same length of a test. That length depends
+    # on --minutes, which may differ now, so the earlier length is taken, unless the user gave a length.
     if config.resume and "min_duration" not in config.named_settings:
         sweep = loop.with_earlier_length(sweep, config.results_dir)
     options = sweep_state.SweepOptions(
-        repeat=2 * config.rounds,  # A round of --rounds is A B B A, two rounds of a sweep.
+        repeat=2 * config.rounds,  # A round of --rounds is A B B A. For a sweep, A B and B A are two rounds.
         limit=60 * config.minutes,
         alternate=True,
         mlflow=config.mlflow,
@@ -176,12 +184,13 @@ def compare(config: CompareConfig) -> int:
         config.results_dir,
         [*sweep.experiments],
         options,
-        skipped={},
-        again=config.resume,
+        skipped={},  # Every server can be tested.
+        is_resumed=config.resume,
         within=config.within,
         fail_if=config.fail_if,
     )
-    loop.run_to_exit(state, [Lane()])
+    whole_machine = Lane()  # The tests run one at a time, with the machine for themselves.
+    loop.run_to_exit(state, [whole_machine])  # ends the process
 
 
 def sweep_of(config: CompareConfig) -> Sweep:
@@ -190,7 +199,7 @@ def sweep_of(config: CompareConfig) -> Sweep:
     The first server is the baseline; each of the others is an experiment, whose name is the server's letter.
     """
     settings = RunConfig.non_default_settings(to_jsonable_python(vars(config)))
-    for name in (*SWEEP_FLAGS, "minutes"):  # flags of the comparison, which its runs do not have
+    for name in (*SWEEP_FLAGS, "minutes"):  # flags of the comparison as a whole; a run of it has no such setting
         settings.pop(name, None)
     letters = run_letters(len(config.endpoint))
     servers = [{"endpoint": address} for address in config.endpoint]
@@ -199,10 +208,10 @@ def sweep_of(config: CompareConfig) -> Sweep:
         challengers.append(Variant(name=letter, set=server))
     content = SweepFile(
         about="Servers under the same requests",
-        baseline=FileSettings(set=settings | servers[0]),
-        isolation=challengers,
+        baseline=FileSettings(set=settings | servers[0]),  # one server in place of the list of all
+        isolation=challengers,  # Each has the settings of the baseline, but its own server.
     )
-    return merged_sweep([Source(Path("compare"), content, {})])
+    return merged_sweep([Source(Path("compare"), content, lines={})])  # There is no file with lines.
 
 
 command = config_command(CompareConfig, compare, ABOUT, EXAMPLES, rewrite=parse_sides, operands="A B [C ...]")

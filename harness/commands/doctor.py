@@ -59,14 +59,14 @@ def show(results: Sequence["Finding"]) -> None:
 
     console = Console(highlight=False)
     for result in results:
-        if result.status == "not needed":
+        if result.status == "not needed":  # The last line names all of these.
             continue
         columns = Column(width=STATUS_COLUMNS), Column(width=NAME_COLUMNS), Column(overflow="fold")
         row = Table(*columns, box=None, show_header=False, pad_edge=False)
         status = f"[{STATUS_STYLES[result.status]}]{result.status}[/]"
         row.add_row(status, result.name, escape_rich(result.text))
         console.print(row)
-        if result.command:
+        if result.command:  # Rich breaks no line of the command, so that it can be copied.
             console.print(f"  {result.command}", markup=False, soft_wrap=True)
     unneeded_names = names_with_status(results, "not needed")
     console.print(f"not needed: {', '.join(unneeded_names)}", style="dim")
@@ -77,7 +77,7 @@ def hide_torch() -> None:
 
     Nothing is done for a torch that is already imported.
     """
-    os.environ["TRANSFORMERS_NO_ADVISORY_WARNINGS"] = "1"
+    os.environ["TRANSFORMERS_NO_ADVISORY_WARNINGS"] = "1"  # transformers would warn that there is no torch.
     if "torch" not in sys.modules:
         # None makes an import of torch fail.
         sys.modules["torch"] = None  # type: ignore[assignment]

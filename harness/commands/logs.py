@@ -20,6 +20,7 @@ def logs(
     if not check:
         say(result_json(folder))
         return DONE
+    # With --check, the folder is a run's, and its claims are recomputed from its logs.
     lines, is_consistent = claims.report_claims(folder)
     say("\n".join(lines))
     return DONE if is_consistent else NOT_ACCEPTED

@@ -1,4 +1,4 @@
-"""Send finished runs, evaluations and sweeps to MLflow: `python -m harness mlflow RUN_DIR`.
+"""Send finished runs, evaluations and sweeps to MLflow: `python -m harness mlflow RUN`.
 
 They go to MLFLOW_TRACKING_URI, or to results/mlflow.db if that is not set. Each MLflow run has a tag that is made from
 its folder, so that sending a folder twice updates the run.
@@ -25,7 +25,7 @@ from harness.mmlu.records import MMLUFacts, Overall
 from harness.results import benchmark_run, metrics
 from harness.results.summary import Summary
 from harness.runner.tracking import NOT_INSTALLED
-from harness.runs import run_folder
+from harness.runs import find, run_folder
 from harness.runs.status import RunStatus
 
 EXPERIMENT_NAME = "llama31-mlperf"  # the experiment's name, unless MLFLOW_EXPERIMENT_NAME says otherwise
@@ -53,12 +53,13 @@ class TrackedRun(NamedTuple):
 
 
 def send(folder: Path, results_dir: Path) -> str:
-    """Log a folder to MLflow, and return a message on where.
+    """Log a folder to MLflow, and return a message that says where it was logged.
 
     Raises UsageError if the folder has nothing to log or MLflow is not installed, and TrackingError if the server does
-    not accept it. Unless the user set otherwise, a server that does not answer is given up soon.
+    not accept it.
     """
     tracked_run = entry(folder)
+    # MLflow's own defaults would wait minutes for a server that does not answer. The user's values stay.
     environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
     environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "5")
     try:
@@ -67,7 +68,8 @@ def send(folder: Path, results_dir: Path) -> str:
     except ImportError:
         raise UsageError(f"{NOT_INSTALLED}.") from None
     try:
-        identity = f"{tracked_run.started} {tracked_run.name}"  # A run that is sent again keeps it, and is updated.
+        # A folder that is sent again has the same identity, so its MLflow run is updated.
+        identity = f"{tracked_run.started} {tracked_run.name}"
         return Store(results_dir).log(tracked_run, identity)
     except (MlflowException, SQLAlchemyError, OSError, ImportError) as error:
         # An ImportError means that the driver of a store is missing.
@@ -83,7 +85,7 @@ class Store:
     def __init__(self, results_dir: Path) -> None:
         """Connect to the store that MLFLOW_TRACKING_URI names or, without it, open mlflow.db in the results folder.
 
-        The experiment is made if the store does not have it. A file store keeps the uploaded files beside it.
+        The experiment is made if the store does not have it.
         """
         from mlflow import MlflowClient
 
@@ -96,7 +98,7 @@ class Store:
             run_folder.check_writable(local)
             self.place = str(local / "mlflow.db")
             uri = f"sqlite:///{self.place}"
-            artifacts = (local / "mlflow").as_uri()
+            artifacts = (local / "mlflow").as_uri()  # the folder of the uploaded files, beside mlflow.db
         self.client = MlflowClient(tracking_uri=uri)
         name = environ.get("MLFLOW_EXPERIMENT_NAME", EXPERIMENT_NAME)
         experiment = self.client.get_experiment_by_name(name)
@@ -106,10 +108,9 @@ class Store:
             self.experiment_id = self.client.create_experiment(name, artifact_location=artifacts)
 
     def log(self, tracked_run: TrackedRun, identity: str) -> str:
-        """Log a run with its values, files and children, and return a message on where.
+        """Log a run with its values, files and children, and return a message that says where it was logged.
 
-        `identity` distinguishes the run from all others: a run with the same identity is updated. A run that is not
-        known to be complete counts as failed; without a time in its status, it ends when it began.
+        `identity` distinguishes the run from all others: a run with the same identity is updated.
         """
         started_ms = milliseconds(tracked_run.started)
         run_id = self.find_or_create_run(tracked_run, identity, started_ms)
@@ -119,6 +120,7 @@ class Store:
         for child in tracked_run.children:
             tags = {**child.tags, "mlflow.parentRunId": run_id}
             self.log(child._replace(tags=tags), f"{identity} {child.name}")
+        # If no status tells the end of a run, the run is taken to have ended when it began, and to have failed.
         end_ms, state = started_ms, "FAILED"
         if tracked_run.status and tracked_run.status.time:
             end_ms = milliseconds(tracked_run.status.time)
@@ -139,23 +141,26 @@ class Store:
         figures = []
         for key, value in tracked_run.numbers.items():
             if value is not None:
-                figures.append(Metric(key, float(value), time_ms, 0))
+                figures.append(Metric(key, float(value), timestamp=time_ms, step=0))
         self.client.log_batch(run_id, params=params, tags=tags, metrics=figures)
 
     def upload_files(self, run_id: str, folder: Path) -> None:
-        """Upload UPLOADED_FILES of a folder, each into the same subfolder, without links and LEFT_OUT_FILES."""
+        """Upload the files of a folder that fit UPLOADED_FILES, each into the same subfolder of the MLflow run.
+
+        LEFT_OUT_FILES are not uploaded. Nor are links, which may lead to files outside the folder.
+        """
         for pattern in UPLOADED_FILES:
             for path in sorted(folder.glob(pattern)):
                 if path.is_symlink() or not path.is_file() or path.name in LEFT_OUT_FILES:
                     continue
                 subfolder: str | None = path.parent.relative_to(folder).as_posix()
                 if subfolder == ".":
-                    subfolder = None
+                    subfolder = None  # MLflow's name for the top folder of a run
                 self.client.log_artifact(run_id, str(path), subfolder)
 
     def find_or_create_run(self, tracked_run: TrackedRun, identity: str, started_ms: int) -> str:
         """Return the id of the MLflow run with this identity, which is created if this store does not have it."""
-        tag = hashlib.sha256(identity.encode()).hexdigest()
+        tag = hashlib.sha256(identity.encode()).hexdigest()  # A hash has no quote that would end the filter's text.
         earlier_runs = self.client.search_runs([self.experiment_id], f"tags.{IDENTITY_TAG} = '{tag}'", max_results=1)
         if earlier_runs:
             return str(earlier_runs[0].info.run_id)
@@ -176,14 +181,15 @@ UNFINISHED_SWEEPS = {  # the message if the folder's lock is held, if it is not,
 def entry(folder: Path) -> TrackedRun:
     """Return a folder of run.py, mmlu.py or sweep.py as an MLflow run.
 
-    Raises UsageError if it is no such folder, or is not finished. A sweep may have failed or been interrupted, but not
-    be running.
+    A sweep must be over, but may have failed or been interrupted. A run or an evaluation must be complete. Otherwise,
+    and for any other folder, UsageError is raised.
     """
     run_status = run_folder.status_of(folder)
     status = run_status.status if run_status else "not a run folder"
     is_sweep = (folder / "sweep.json").exists()
     if is_sweep and status == "running":
-        is_alive = is_locked(folder)  # None: not known
+        # A sweep that runs holds a lock. Without one, it was killed. None: it is not known whether there is one.
+        is_alive = is_locked(folder)
         raise UsageError(f"{folder}: {UNFINISHED_SWEEPS[is_alive]}.")
     if not is_sweep and status != "complete":
         raise UsageError(f"{folder} is {status}; only complete runs are logged.")
@@ -193,6 +199,7 @@ def entry(folder: Path) -> TrackedRun:
         tracked_run = mmlu(folder)
     else:
         tracked_run = benchmark(folder)
+    # `folder` may be the link `latest`, whose name says nothing of the run.
     return tracked_run._replace(name=folder.resolve().name, status=run_status)
 
 
@@ -200,16 +207,17 @@ def benchmark(folder: Path) -> TrackedRun:
     """Return a run of run.py as an MLflow run: its settings, metrics, verdicts and machine.
 
     Without a performance or an accuracy test, the numbers of that test are None, and a tag says that it was not run.
+    MLflow takes numbers alone as metrics, so a verdict is a tag with its word and a number that is 1 or 0.
     """
     facts = benchmark_run.facts_of(folder)
     summary = read(folder / "summary.json", Summary)
     meta, test, score = summary.meta, summary.result, summary.accuracy
     numbers = latency_numbers(summary) | metrics.values(summary, "mlflow")
-    numbers |= {"valid": None, "gate": None}
+    numbers |= {"valid": None, "gate": None}  # the verdicts of the two tests; None for a test that was not run
     tags = {
         "kind": "benchmark",
         "comparable": meta.comparable,
-        "accuracy": summary.gate or "not run",
+        "accuracy": summary.gate or "not run",  # the verdict of the accuracy gate
         "result": "not run",
         "flaws": "",
     }
@@ -231,11 +239,11 @@ def latency_numbers(summary: Summary) -> dict[str, float | None]:
     numbers: dict[str, float | None] = {}
     if not summary.result:
         return numbers
-    for kind in LATENCY_KINDS:
+    for kind in LATENCY_KINDS:  # such as "ttft"
         latency = getattr(summary.result.details.counted, f"{kind}_ms", None)
         if latency:
-            for point, value in vars(latency).items():
-                numbers[f"{kind}_{point}_ms"] = value
+            for percentile, value in vars(latency).items():  # the percentiles, such as "p50", and the mean
+                numbers[f"{kind}_{percentile}_ms"] = value
     return numbers
 
 
@@ -248,6 +256,7 @@ def mmlu(folder: Path) -> TrackedRun:
     """Return an MMLU evaluation as an MLflow run: its settings, the numbers of overall.json, and its machine."""
     facts = read(folder / "config.json", MMLUFacts)
     summary = read(folder / "overall.json", Overall)
+    # The version of the file's format is a number, too, but no result.
     numbers = {key: value for key, value in summary if isinstance(value, int | float) and key != "schema_version"}
     params = facts.config | engine_params(facts.engine_args)
     tags = {"kind": "mmlu"} | machine_tags(facts.system, facts.system.gpus)
@@ -257,23 +266,30 @@ def mmlu(folder: Path) -> TrackedRun:
 def sweep(folder: Path) -> TrackedRun:
     """Return a sweep as an MLflow run, with a child for every run that was not skipped.
 
-    A run that did not finish has only its tags.
+    Its numbers are the changes of each experiment's metrics against the baseline, in percent. A run that did not finish
+    has only its tags.
     """
+    from harness.sweep import change_table
     from harness.sweep import report as sweep_report
 
     state = sweep_report.read_state(folder)
+    changes: dict[str, float | None] = {}
+    for row in change_table.change_rows(sweep_report.read_results(folder, state)):
+        if row.change_percent is not None:
+            changes[f"change_percent.{row.experiment}.{row.metric}"] = row.change_percent
     children = []
     for record in state.records:
         if record.status == "skipped":
             continue
-        child = TrackedRun(folder=None, started=state.started)
+        child = TrackedRun(folder=None, started=state.started)  # a run that did not finish, without numbers and files
         if record.status == "complete" and record.run:
             child = entry(folder / record.run)
         record_tags = {"experiment": record.experiment, "status": record.status, "reason": record.reason}
-        children.append(child._replace(name=f"{record.experiment}#{record.number}", tags={**child.tags, **record_tags}))
+        name = f"{record.experiment}#{record.number}"  # An experiment may have several runs.
+        children.append(child._replace(name=name, tags={**child.tags, **record_tags}))
     params = {"sweep": state.sweep.name, "experiments": len(state.sweep.experiments)}
     tags = {"kind": "sweep"} | machine_tags(state.system, state.system.gpus)
-    return TrackedRun(folder, state.started, params, {}, tags, tuple(children))
+    return TrackedRun(folder, state.started, params, changes, tags, tuple(children))
 
 
 def machine_tags(system: System, gpus: list[str] | None) -> dict[str, str]:
@@ -300,11 +316,12 @@ def milliseconds(started: str) -> int:
 
 
 def mlflow(
-    folder: Path = argument(..., "The folder of a run, an evaluation or a sweep.", "RUN_DIR"),
-    results_dir: Path = option(Path("results"), "Folder of mlflow.db, where no server is set.", "PATH"),
+    word: str = argument(..., "The folder of a run, an evaluation or a sweep; a run's name or label.", "RUN"),
+    results_dir: Path = option(Path("results"), "Folder of the runs, and of mlflow.db where no server is set.", "PATH"),
 ) -> None:
     """Log a finished run, MMLU evaluation or sweep to MLflow: MLFLOW_TRACKING_URI, or a file in the results."""
-    say(send(folder, results_dir))
+    for folder in find.folders([word], results_dir):
+        say(send(folder, results_dir))
 
 
 command = make_command(mlflow, is_read_only=False)

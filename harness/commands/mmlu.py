@@ -9,9 +9,9 @@ DESCRIPTION = "Evaluate a model on MMLU: 57 subjects, answers by the likelihood 
 
 
 def evaluation_run(config: MMLUConfig) -> NoReturn:
-    """Run the evaluation in a folder of its own, and end the process with the exit code.
+    """Run the MMLU evaluation in a new folder, and end the process with the exit code.
 
-    If it fails or is interrupted, the reason is printed and stored in the folder's status.
+    If the evaluation fails or is interrupted, the reason is printed and stored in the folder's status.
     """
     # These imports are slow, and `-h` should not wait for them.
     from harness.core import processes, progress
@@ -21,16 +21,18 @@ def evaluation_run(config: MMLUConfig) -> NoReturn:
     from harness.runs import ending, run_folder
 
     check_installed(config.mlflow)
-    processes.install_signal_handlers()
+    processes.install_signal_handlers()  # SIGTERM then ends this command as Ctrl-C does, with all its processes.
     run = run_folder.open_run(config.runs, label="")
     log = run.path / "engine.log"
     with progress.screen(log) as (console, errors):
         try:
             with progress.Display(console) as display:
-                config = config.with_settings(model=config_of_served_model(config.run, display.say).model)
+                # If the user named no model, the model is the one that the server has.
+                config = config.with_settings(model=config_of_served_model(config.engine_run, display.say).model)
                 code = evaluation.evaluate(config, run, display)
         except (Exception, KeyboardInterrupt) as error:
             code = ending.fail(error, run, errors)
+        # `exit` masks secrets that the engine wrote to its log, and ends the process, and so this block.
         ending.exit(code, log)
 
 

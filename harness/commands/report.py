@@ -61,6 +61,11 @@ def report(
     may_differ: list[str] = option((), "A setting that differs on purpose (repeatable).", "SETTING"),
     json: bool = option(False, "With --fail-if: print the verdicts as JSON alone on standard output."),
 ) -> int:
+    """Do the one thing that the flags ask for, and return the exit code.
+
+    Runs are judged against a baseline, a run is checked against its logs, runs are put into one table, the report of a
+    run or a sweep is written again, or runs are compared.
+    """
     arguments = Arguments(
         run,
         compare,
@@ -78,14 +83,14 @@ def report(
         may_differ,
         json,
     )
-    for problem in problems(arguments):
+    for problem in problems(arguments):  # The first problem is enough to refuse the command.
         raise UsageError(problem)
     if arguments.baseline:
         return judge_against_baseline(arguments)
     if arguments.check:
         return check_run(find.find_run(arguments.run, results_dir, "one is checked at a time."))
     if arguments.matrix:
-        axes = arguments.matrix.replace("-", "_").split(",")
+        axes = arguments.matrix.replace("-", "_").split(",")  # The user may write a setting as its flag: batch-size.
         print_matrix(arguments, axes)
     elif arguments.run:
         render(arguments)
@@ -168,7 +173,8 @@ def folders_of(arguments: Arguments) -> list[Path]:
     """
     if arguments.compare:
         return find.folders(arguments.compare, arguments.results_dir)
-    return comparison.last_runs(arguments.results_dir, arguments.last or 0)
+    last = arguments.last or 0  # `problems` has refused a command without --compare and --last.
+    return comparison.last_runs(arguments.results_dir, last)
 
 
 def render(arguments: Arguments) -> None:
@@ -178,7 +184,7 @@ def render(arguments: Arguments) -> None:
     for a sweep.
     """
     folder = find.find_run(arguments.run, arguments.results_dir, "one is rendered at a time, --compare takes several.")
-    if arguments.csv and not (folder / "config.json").exists():
+    if arguments.csv and not (folder / "config.json").exists():  # Only a run's folder has this file, not a sweep's.
         raise UsageError(f"--csv writes a run's numbers; {folder} is not a run.")
     if (folder / "sweep.json").exists():
         sweep_report.build_report(folder)
@@ -190,10 +196,11 @@ def render(arguments: Arguments) -> None:
 
 
 def print_matrix(arguments: Arguments, axes: list[str]) -> None:
-    """Print a table of the runs by the axes or, with --of, of one metric, and in which settings the runs differ.
+    """Print a table of the runs, and in which settings the runs differ.
 
-    With --csv and --plot, also write the table and a picture. Raises UsageError for an axis or a metric that the runs
-    do not have.
+    The table has a row for each run, ordered by `axes`: properties of a run such as its GPU and its workload. With --of
+    it has one metric alone, by two axes: one down, one across. With --csv and --plot, also write the table and a
+    picture. Raises UsageError for an axis or a metric that the runs do not have.
     """
     runs = read_runs(arguments.run, arguments.results_dir)
     matrix = Matrix.of([run.summary for run in runs], axes, arguments.reference)
@@ -228,7 +235,7 @@ def compare_runs(folders: list[Path], csv: Path | None, plot: Path | None, page:
     """
     runs, reasons = comparison.load_runs(folders)
     warn_of_left_out(reasons)
-    if len(runs) < 2:
+    if len(runs) < 2:  # The folders are copies of one run.
         if csv or plot or page:
             raise UsageError("--csv, --plot and --page take two runs or more; these are copies of one.")
         say(f"{runs[0].folder}: one run and its copies, between which nothing can differ.")
@@ -281,12 +288,12 @@ def settings_that_may_differ(texts: list[str], runs: list[comparison.ComparedRun
     """
     names_of_runs = set[str]()
     for run in runs:
-        names_of_runs.update(run.flags)
+        names_of_runs.update(run.setting_texts)
     settings = sorted(names_of_runs)
     allowed = []
     for text in texts:
         for word in text.split(","):
-            name = word.strip().removeprefix("--").replace("-", "_")
+            name = word.strip().removeprefix("--").replace("-", "_")  # from the form of a flag to that of a setting
             if name not in settings:
                 hint = given_values.spelling_hint(name, settings)
                 raise UsageError(f"--may-differ {name}: not a setting of these runs{hint}")

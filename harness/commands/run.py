@@ -30,8 +30,8 @@ EXAMPLES = (
 def benchmark_command(config: RunConfig) -> NoReturn:
     """Run the benchmark for each scenario in its own folder, and end the process with the exit code.
 
-    The runs share one engine. A run that fails, or whose exit code is not 0, is the last; a line names the runs that it
-    left out. With --dry-run, only show what would run.
+    The runs share one engine. If a run ends with another exit code than 0, no other run starts, and a line names the
+    runs that are left out. With --dry-run, only show what would run.
     """
     # These imports are slow, and `-h` should not wait for them.
     from harness.core import processes, progress
@@ -43,19 +43,20 @@ def benchmark_command(config: RunConfig) -> NoReturn:
     if config.dry_run:
         from harness.runner import steps
 
-        raise SystemExit(max(steps.dry_run(run, print) for run in runs))
-    processes.install_signal_handlers()
+        exit_codes = [steps.dry_run(run, print) for run in runs]
+        raise SystemExit(max(exit_codes))  # DONE, which is 0, only if it is the code of every run
+    processes.install_signal_handlers()  # SIGTERM then ends this command as Ctrl-C does, with all its processes.
     handlers, arguments = processes.signal_handlers(), sys.argv[1:]
     folder = run_folder.open_run(config.results_dir, f"{runs[0].category}-{runs[0].scenario}")
-    log = folder.path / "engine.log"
+    log = folder.path / "engine.log"  # The first run starts the engine, so its folder has the log of all runs.
     with progress.screen(log) as consoles:
         _console, errors = consoles
-        earlier = None
+        earlier = None  # the run before, whose engine the next run takes over
         for run in runs:
-            if run is not runs[0]:
-                processes.set_signal_handlers(handlers)  # The last run's report ignored signals.
+            if run is not runs[0]:  # The first run has its folder already.
+                processes.set_signal_handlers(handlers)  # The run before ignored signals while it wrote its report.
                 folder = run_folder.open_run(config.results_dir, f"{run.category}-{run.scenario}")
-            if len(runs) > 1:  # A run records its command, which shall repeat this run alone.
+            if len(runs) > 1:  # A run records sys.argv as its command, which shall repeat this run alone.
                 sys.argv[1:] = words_of_run(arguments, config, run)
             code, earlier = run_in_folder(run, folder, consoles, earlier, is_last=run is runs[-1])
             if code != DONE:
@@ -63,6 +64,7 @@ def benchmark_command(config: RunConfig) -> NoReturn:
                 if left_out:
                     errors.print(f"not run: {', '.join(left_out)}, because {run.scenario} ended with exit code {code}")
                 break
+        # `exit` masks secrets that the engine wrote to its log, and ends the process, and so this block.
         ending.exit(code, log)
 
 
@@ -73,11 +75,11 @@ def run_in_folder(
     earlier: "PreparedRun | None",
     is_last: bool,
 ) -> "tuple[int, PreparedRun | None]":
-    """Run the benchmark once in its folder, and return the exit code and the run for those that follow.
+    """Run the benchmark once in its folder. Return the exit code, and the run, whose engine later runs may use.
 
     After an error, the run is None, and tests that had finished are reported. `earlier` is the run before, whose engine
-    may be used; `consoles` are those of standard output and of standard error. With --json, standard output gets only
-    the summary.
+    this run may use. `consoles` are those of standard output and of standard error. With --json, standard output gets
+    only the summary.
     """
     from harness.core import progress
     from harness.engines.discovery import config_of_served_model
@@ -90,7 +92,7 @@ def run_in_folder(
             config = config_of_served_model(config, display.say)  # first of all, since the server may be missing
             display.say(config.headline)
             display.say(f"results: {folder.path}")
-            from harness.runner import steps
+            from harness.runner import steps  # This import is slow, so the lines above are shown before it.
 
             code, run = steps.run_benchmark(config, folder, display, earlier, is_last)
         if config.json:
@@ -98,11 +100,13 @@ def run_in_folder(
             console.file.flush()
             if getattr(console.file, "is_full", False):  # The disk behind standard output is full.
                 errors.print("error: standard output: No space left on device.", markup=False)
-                code = code or ENGINE_FAILED
+                if code == DONE:  # Any other code tells of an earlier failure.
+                    code = ENGINE_FAILED  # the exit code of any error of the system
         return code, run
     except (Exception, KeyboardInterrupt) as error:
         code = ending.fail(error, folder, errors)
-        if not config.quick and any(folder.path.rglob("mlperf_log_detail.txt")):
+        has_tests = any(folder.path.rglob("mlperf_log_detail.txt"))
+        if has_tests and not config.quick:  # An estimate (--quick) has no report of tests.
             steps.report_partial(folder, shown_on)
         return code, None
 

@@ -1,7 +1,8 @@
 """List finished runs in order, or delete runs with their lines: `python -m harness runs`."""
 
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,8 @@ from harness.core.command import make_command, option, take_several
 from harness.core.errors import UsageError
 from harness.core.formatting import joined_text
 from harness.core.message_text import say, warn
-from harness.results.metrics import METRIC_NAMES, Metric, metric_named, value_at
+from harness.core.reading import setting_text
+from harness.results.metrics import METRIC_NAMES, Metric, metric_named
 from harness.runs import find, history
 
 
@@ -24,12 +26,13 @@ def runs(
     from harness.report.report import write_index
 
     if not results_dir.is_dir():
-        raise UsageError(f"--results-dir {results_dir}: no such folder.")
+        problem = "no folder, but a file" if results_dir.exists() else "no such folder"
+        raise UsageError(f"--results-dir {results_dir}: {problem}.")
     metric = metric_named(by)
     if metric is None:
         raise UsageError(f"--by {by}: no such metric{given_values.spelling_hint(by, METRIC_NAMES)}")
     if delete:
-        for name in history.delete_runs(find.folders(delete, results_dir), results_dir):
+        for name in history.delete_runs(find.folders(delete, results_dir, with_failed=True), results_dir):
             say(f"deleted {name}")
         write_index(results_dir)
         return
@@ -47,39 +50,67 @@ def runs(
 def run_table(lines: Iterable[Mapping[str, Any]], metric: Metric) -> tables.Table:
     """Return a table with a row for each run. The runs of each scenario are together, the best first.
 
-    `lines` are those of the history. Runs whose figures do not count come last in their scenario; among runs of a kind,
-    those without the metric come last.
+    `lines` are those of the history. Within a scenario, runs whose figures do not count come after all others. Both of
+    these groups end with the runs that do not have the metric.
     """
 
     def rank(line: Mapping[str, Any]) -> tuple[str, bool, float]:
-        is_flawed = bool(line.get("flaws")) or line.get("verdict") == "FAIL"
+        """Return the key by which a line is sorted: its scenario, whether its figures do not count, then the metric."""
+        has_failed_gate = line.get("verdict") == "FAIL"  # the verdict of the accuracy gate
+        is_flawed = bool(line.get("flaws")) or has_failed_gate
         value = line.get(metric.name)
         if value is None:
-            order = inf
+            order = inf  # Runs that do not have the metric are last.
         elif metric.better == "higher":
             order = -value  # The best is first.
         else:
             order = value
         return str(line.get("scenario")), is_flawed, order
 
+    sorted_lines = sorted(lines, key=rank)
+    differing = differing_settings(sorted_lines)
     rows = []
-    for line in sorted(lines, key=rank):
-        engine, value = value_at(line, ("setup", "backend")), line.get(metric.name)
-        rows.append([line["run"], line.get("label"), engine, result_text(line), value])
+    for line in sorted_lines:
+        setup, value = settings_of(line), line.get(metric.name)
+        settings = [f"{name}={setting_text(setup[name])}" for name in differing if setup.get(name) is not None]
+        rows.append(
+            [line["run"], line.get("label"), result_text(line), value, line.get("samples"), ", ".join(settings)]
+        )
     # There is no column for the scenario, since it is a part of the run's name.
-    return tables.Table(["run", "label", "engine", "result", metric.label], rows)
+    return tables.Table(["run", "label", "result", metric.label, "samples", "settings that differ"], rows)
+
+
+def settings_of(line: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of a run that may change its speed or its answers, by name.
+
+    Empty if its line of the history has none, as a line of an older version.
+    """
+    setup = line.get("setup")
+    return setup if isinstance(setup, dict) else {}
+
+
+def differing_settings(lines: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the names of the settings that do not have the same value in all runs."""
+    setups = [settings_of(line) for line in lines]
+    names = dict.fromkeys(chain.from_iterable(setups))
+    return [name for name in names if any(setup.get(name) != setups[0].get(name) for setup in setups)]
 
 
 def result_text(line: Mapping[str, Any]) -> str:
-    """Return a run's result in words: its test's verdict, a failed accuracy gate, and whether the machine was busy.
+    """Return in words the result of a run, from its `line` of the history.
 
-    A run without a performance test has the verdict of its accuracy gate alone.
+    A run with a performance test has that test's verdict, and the verdict of its accuracy gate only if it is FAIL. A
+    run without a performance test has the verdict of its gate, whatever it is.
     """
-    verdict, gate = line.get("result"), line.get("verdict")
-    texts = [verdict or ""]
-    if gate and (gate == "FAIL" or not verdict):
-        texts.append(f"accuracy {gate}")
-    if line.get("others"):  # the load of other programs
+    performance_verdict, accuracy_verdict = line.get("result"), line.get("verdict")
+    texts = [performance_verdict or ""]
+    if line.get("is_disputed"):  # Other figures of the run contradict its result.
+        texts.append("disputed")
+    has_failed_gate = accuracy_verdict == "FAIL"
+    if accuracy_verdict and (has_failed_gate or not performance_verdict):
+        texts.append(f"accuracy {accuracy_verdict}")
+    has_background_load = bool(line.get("others"))  # other programs were busy on the machine
+    if has_background_load:
         texts.append("busy")
     return joined_text(", ", *texts)
 

@@ -23,7 +23,7 @@ def write_system(
     facts = facts_of(run) if run else None
     here = detect()  # this machine
     machine = facts.system if facts else here
-    # The checkout of a run may have been another one, on the same machine.
+    # The run was on this machine if the two differ in nothing but the revision of the program, which may be newer now.
     is_here = machine == here.model_copy(update={"git_revision": machine.git_revision})
     description = system_description.describe(machine, facts, is_here=is_here)
     if out.exists():
@@ -58,6 +58,7 @@ def build_tree(
     say(f"{base}: {names}, MLPerf v{submitted[0].config.round}")
     if any(entry.performance.facts.plan.engine_state.quantized_checkpoint for entry in submitted):
         say(f"fill in how the checkpoint was quantized: {base / tree.NOTES}")
+    # The closed division has refused such differences above. In the open division they are only named.
     for reason in refusals.system_differences(submitted, description):
         say(f"not one system: {reason}")
     for reason in refusals.checker_refusals(submitted):

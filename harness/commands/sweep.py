@@ -70,8 +70,13 @@ def sweep(
             if value:
                 raise UsageError(f"--bisect chooses the experiments and their rounds itself: remove {name}.")
         tracking.check_installed(mlflow)
+        # `alternate`: GOOD and BAD run in the order A B B A, so that a drift of the machine falls on both.
         options = sweep_state.SweepOptions(
-            repeat=repeat, timeout=timeout, limit=60 * (time_limit or inf), alternate=True, mlflow=mlflow
+            repeat=repeat,
+            timeout=timeout,
+            limit=60 * (time_limit or inf),  # in seconds; no limit by default
+            alternate=True,
+            mlflow=mlflow,
         )
         return run_bisection(bisect, python, fail_if, options, results_dir, resume, dry_run)
     if fail_if:
@@ -82,17 +87,19 @@ def sweep(
         raise UsageError("give a FILE, or --bisect GOOD BAD; -h lists the flags.")
     whole_sweep = file.load_sweep(path)
     chosen = choice.chosen_experiments(whole_sweep, only, first)
-    if list_names:
+    if list_names:  # Each task of a cluster runs the baseline as well, so it is no task of its own.
         say("\n".join(experiment.name for experiment in chosen if experiment.name != file.BASELINE))
         return DONE
-    from harness.sweep import loop
+    from harness.sweep import loop  # This import is slow, and the flags above should not wait for it.
 
     if gather:
         say(gathering.gather(whole_sweep, gather).path / "report.html")
         return DONE
     tracking.check_installed(mlflow)
-    reasons = choice.find_unsupported(whole_sweep)
-    gpu_lanes = lanes.choose_lanes(gpus == "side-by-side")  # It may fail, so it comes before any folder is made.
+    reasons = choice.find_unsupported(whole_sweep)  # why an experiment is skipped: the installed vLLM cannot run it
+    # A lane is a place where one experiment runs at a time: a GPU, or the whole machine. The choice may fail, so it
+    # comes before any folder is made.
+    gpu_lanes = lanes.choose_lanes(gpus == "side-by-side")
     if dry_run:
         run_folder.check_writable(results_dir)
         choice.show_plan(whole_sweep, chosen, reasons)
@@ -100,7 +107,7 @@ def sweep(
     options = sweep_state.SweepOptions(
         repeat=repeat,
         timeout=timeout,
-        limit=60 * (time_limit or inf),
+        limit=60 * (time_limit or inf),  # in seconds; no limit by default
         finalists=finalists,
         again=only,  # Experiments that are named are tried again if they failed.
         alternate=alternate,
@@ -108,11 +115,11 @@ def sweep(
     )
     from harness.core import processes
 
-    processes.install_signal_handlers()
+    processes.install_signal_handlers()  # SIGTERM then ends this command as Ctrl-C does, with all its processes.
     state = loop.begin_sweep(
-        whole_sweep, results_dir, chosen, options, skipped=reasons, again=resume, within=within or 0.0
-    )
-    loop.run_to_exit(state, gpu_lanes)
+        whole_sweep, results_dir, chosen, options, skipped=reasons, is_resumed=resume, within=within or 0.0
+    )  # No interval is narrower than 0 %, so without --within all rounds are run.
+    loop.run_to_exit(state, gpu_lanes)  # ends the process
 
 
 def run_bisection(
@@ -127,7 +134,7 @@ def run_bisection(
     """Find the difference between GOOD and BAD that makes a condition of --fail-if hold.
 
     `sides` are the words for GOOD and BAD, `pythons` the interpreters of their environments. Ends the process with the
-    exit code; with `dry_run`, only shows what would run and returns. Raises UsageError if the sides cannot be bisected.
+    exit code; with `dry_run`, only shows what would run and returns. Raises UsageError if the two cannot be bisected.
     """
     if not fail_if:
         raise UsageError("--bisect needs --fail-if CONDITION, which tells BAD from GOOD: 'output_tokens_per_s<-3%'.")
@@ -143,19 +150,20 @@ def run_bisection(
         run_folder.check_writable(results_dir)
         choice.show_plan(sweep, experiments, reasons)
         return DONE
-    processes.install_signal_handlers()
+    processes.install_signal_handlers()  # SIGTERM then ends this command as Ctrl-C does, with all its processes.
     state = loop.begin_sweep(
         sweep,
         results_dir,
         experiments,
         options._replace(repeat=bisection.first_rounds),
         skipped=reasons,
-        again=resume,
-        within=0.0,
+        is_resumed=resume,
+        within=0.0,  # No width of an interval ends a bisection.
         fail_if=tuple(fail_if),
         bisection=bisection,
     )
-    loop.run_to_exit(state, [lanes.Lane()])
+    whole_machine = lanes.Lane()  # The runs of a bisection come one at a time, with the machine for themselves.
+    loop.run_to_exit(state, [whole_machine])  # ends the process
 
 
 command = make_command(sweep, is_read_only=False, rewrite=take_several("--bisect"))

@@ -28,22 +28,23 @@ class Shape(NamedTuple):
     number_count: int = 0  # how many numbers stand after the colon; each is positive, and from `least` to `most`
     least: float = 0.0
     most: float = MOST_RATE
-    has_ends: bool = False  # the numbers are the rates at the beginning and the end; otherwise the rate is constant
+    is_ramp: bool = False  # the numbers are the rates at the beginning and the end; otherwise the rate is constant
 
     def read(self, text: str) -> Numbers:
         """Return the numbers in `text`: the part after the colon of a value such as "ramp:1-5". Empty for no text.
 
         Raises ValueError if the shape takes another count of numbers, or if a number is 0 or out of bounds.
         """
-        words = []
+        number_texts = []
         if text:
-            words = text.split("-", self.number_count - 1)
-        if len(words) != self.number_count:
-            raise ValueError
+            # No more is split off, since the last number may have a minus sign in its exponent.
+            number_texts = text.split("-", self.number_count - 1)
+        if len(number_texts) != self.number_count:
+            raise ValueError  # The caller's message names the form that the shape takes.
         numbers = []
-        for word in words:
-            value = decimal_number(word)
-            if not value or not self.least <= value <= self.most:
+        for number_text in number_texts:
+            value = decimal_number(number_text)
+            if value is None or value == 0 or not self.least <= value <= self.most:
                 raise ValueError
             numbers.append(value)
         return tuple(numbers)
@@ -71,7 +72,7 @@ ARRIVAL_SHAPES = {
         Shape("poisson", "poisson", exponential_gap),
         Shape("constant", "constant", constant_gap),
         Shape("gamma", "gamma:CV", gamma_gap, 1, LEAST_CV, MOST_CV),
-        Shape("ramp", "ramp:A-B", exponential_gap, 2, has_ends=True),
+        Shape("ramp", "ramp:A-B", exponential_gap, 2, is_ramp=True),
     )
 }
 TRACE_COLUMNS = "seconds,input_tokens,output_tokens"  # columns that every recorded trace has
@@ -80,14 +81,14 @@ ARRIVAL_FORMS = "|".join((*(shape.form for shape in ARRIVAL_SHAPES.values()), "F
 
 
 def parse_arrivals(text: str) -> tuple[Shape, Numbers] | None:
-    """Return the shape and the numbers that a value of --arrivals names, such as "gamma:2".
+    """Return the shape and the numbers in a value of --arrivals, such as "gamma:2".
 
-    None if the value does not begin with the name of a shape: then it is a file. Raises UsageError if the numbers are
-    not allowed for the shape.
+    None if the value does not begin with the name of a shape: it is then the path of a file with recorded times. Raises
+    UsageError if the numbers are not allowed for the shape.
     """
     name, _, numbers_text = text.partition(":")
     shape = ARRIVAL_SHAPES.get(name)
-    if shape is None:
+    if shape is None:  # The text is a path.
         return None
     try:
         return shape, shape.read(numbers_text)
@@ -99,13 +100,12 @@ def parse_arrivals(text: str) -> tuple[Shape, Numbers] | None:
         ) from None
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=4)  # A run asks often for the times of the same few tests.
 def arrival_times(text: str, rate: float, seconds: float, seed: int) -> tuple[float, ...]:
-    """Return when each request of a shape arrives, in seconds from the start.
+    """Return the times at which requests arrive, in seconds from the first one, until the first time after `seconds`.
 
-    `text` is the value of --arrivals, and `rate` the mean rate in requests a second. The first request arrives at 0.
-    The last request is the first that does not arrive before `seconds`. Raises UsageError for more than
-    `MOST_REQUESTS`.
+    `text` is the value of --arrivals, which has a shape such as "gamma:2" or "ramp:1-5", and `rate` is the mean rate in
+    requests a second. Raises UsageError for more than `MOST_REQUESTS`.
     """
     parsed = parse_arrivals(text)
     assert parsed is not None  # callers pass a shape, not a file
@@ -113,42 +113,47 @@ def arrival_times(text: str, rate: float, seconds: float, seed: int) -> tuple[fl
     if rate * seconds > MOST_REQUESTS:
         raise UsageError(f"{text}: {rate * seconds:,.0f} requests; {MOST_REQUESTS:,} at most.", flag="--arrivals")
     first_rate = last_rate = rate
-    if shape.has_ends:  # a ramp, from one rate to another
+    if shape.is_ramp:
         first, last = numbers
-        scale = rate / ((first + last) / 2)  # the rates of the ramp are scaled to the mean rate that is asked for
+        scale = rate / ((first + last) / 2)  # so that the mean rate of the ramp is `rate`
         first_rate, last_rate = scale * first, scale * last
     source = Random(seed)
-    # The sum of the gaps, in units of the mean gap. `arrival_s` turns it into a time, since the rate may change.
+    # A gap is drawn in units of the mean gap. So the sum of the gaps is the number of requests that arrive on average,
+    # and `arrival_s` returns when this number has arrived at the rates of the ramp.
     count = 0.0
-    due = [0.0]
-    while due[-1] < seconds:
+    times = [0.0]
+    while times[-1] < seconds:
         count += shape.gap(source, numbers)
-        due.append(arrival_s(count, first_rate, last_rate, seconds))
-    return tuple(due)
+        times.append(arrival_s(count, first_rate, last_rate, seconds))
+    return tuple(times)
 
 
-def arrival_s(count: float, first: float, last: float, seconds: float) -> float:
+def arrival_s(count: float, first_rate: float, last_rate: float, seconds: float) -> float:
     """Return after how many seconds `count` requests have arrived. `count` need not be whole.
 
-    The rate changes linearly from `first` to `last`, in requests a second, within `seconds`, and then stays at `last`.
+    The rate, in requests a second, changes linearly from `first_rate` to `last_rate` within `seconds`. After that time,
+    requests arrive at `last_rate`.
     """
-    if not count:
+    if not count:  # No time passes before the first request.
         return 0.0
-    arrived_in_ramp = (first + last) / 2 * seconds
+    arrived_in_ramp = (first_rate + last_rate) / 2 * seconds
     if count > arrived_in_ramp:
-        return seconds + (count - arrived_in_ramp) / last
-    rate = sqrt(first**2 + 2 * (last - first) * count / seconds)  # the rate at the moment when `count` have arrived
-    mean_rate = (first + rate) / 2
+        after_ramp_s = (count - arrived_in_ramp) / last_rate
+        return seconds + after_ramp_s
+    # At a time t, the rate is r = first + slope t, and first t + slope t² / 2 requests have arrived. So r² = first² +
+    # 2 slope count.
+    rate = sqrt(first_rate**2 + 2 * (last_rate - first_rate) * count / seconds)
+    mean_rate = (first_rate + rate) / 2
     return count / mean_rate
 
 
-def gap_variation(due: Sequence[float]) -> float | None:
+def gap_variation(times: Sequence[float]) -> float | None:
     """Return the coefficient of variation of the gaps between arrivals, whose times are given in any order.
 
     0 means regular arrivals, 1 random arrivals (Poisson), and more than 1 bursts. None if there are no gaps, or if all
     requests arrive at once.
     """
-    gaps = [after - before for before, after in pairwise(sorted(due))]
+    gaps = [after - before for before, after in pairwise(sorted(times))]
     if not any(gaps):
         return None
     return pstdev(gaps) / fmean(gaps)
@@ -173,10 +178,10 @@ class Replay:
     def least_s(self, given: float | None) -> float:
         """Return the minimum duration of the test in seconds: `given`, or if that is None the time of the last arrival.
 
-        The time is rounded down to whole milliseconds, LoadGen's unit: a minimum rounded up would be longer than the
-        arrivals. It is at least one millisecond.
+        The time is in whole milliseconds, LoadGen's unit. It is rounded down, since the arrivals end before a time that
+        was rounded up.
         """
         if given is not None:
             return given
         last_ms = floor(1000 * self.seconds)
-        return max(1, last_ms) / 1000
+        return max(1, last_ms) / 1000  # at least 1 ms, since a test needs a duration

@@ -18,16 +18,16 @@ MOST_LAYERS = 10_000  # each layer is a module of its own, however few weights i
 def weight_bytes(config: EngineConfig) -> int:
     """Return roughly how many bytes of memory the model's weights take.
 
-    The weights of a quantized model in a local folder take the size of their files. For any other model, the size is
-    computed from its config.json, as for a decoder like Llama's. The layers then have the width that the engine gives
-    them, and the embeddings are not quantized. Raises UsageError if the model cannot be found, if a file is missing, or
-    if the config means an absurd number of layers or weights.
+    That is the size of the weight files, if a local folder has a quantized model. For any other model, it is computed
+    from the sizes in config.json, as for a decoder like Llama's. Raises UsageError if the model cannot be loaded, if a
+    file is missing, or if there are absurdly many layers or weights.
     """
     shape = load_shape(config)
-    stored = stored_formats(config)  # the quantized formats of the checkpoint; empty if it is not quantized
-    on_disk = weight_files(Path(config.model_path), config.model, config.loads_weights)
-    if stored and on_disk:
-        return sum(path.stat().st_size for path in on_disk)
+    stored = stored_formats(config)
+    is_quantized_checkpoint = bool(stored)
+    files_on_disk = weight_files(Path(config.model_path), config.model, is_loaded=config.loads_weights)
+    if is_quantized_checkpoint and files_on_disk:
+        return sum(path.stat().st_size for path in files_on_disk)
     hidden, layers = shape.hidden_size, shape.num_hidden_layers
     if not 0 < layers <= MOST_LAYERS:
         raise UsageError(
@@ -39,8 +39,9 @@ def weight_bytes(config: EngineConfig) -> int:
     embeddings = shape.vocab_size * hidden
     if not shape.tie_word_embeddings:
         embeddings *= 2  # those of the input and those of the output
-    width = BYTES_PER_WEIGHT[config.precision]
-    size = int(layers * (attention + feed_forward) * layer_width(config, stored) + embeddings * width)
+    layer_bytes = layers * (attention + feed_forward) * layer_width(config, stored)
+    embedding_bytes = embeddings * BYTES_PER_WEIGHT[config.precision]  # Embeddings are never quantized.
+    size = int(layer_bytes + embedding_bytes)
     if size > LARGEST_WEIGHTS_BYTES:
         raise UsageError(
             f"{config.model}: config.json means {size / 2**40:,.0f} TiB of weights; at most "
@@ -53,14 +54,15 @@ def weight_bytes(config: EngineConfig) -> int:
 def layer_width(config: EngineConfig, stored: Sequence[StoredFormat]) -> float:
     """Return the bytes that one weight of a layer takes in memory.
 
-    `stored` are the quantized formats of the checkpoint, of which the widest counts. If neither the checkpoint nor the
-    engine quantizes, a weight has the width of --precision. A format of unknown width is taken to have 8 bits, and so
-    are weights that the engine quantizes itself. No stored format counts more than 16 bits.
+    `stored` are the quantized formats of the checkpoint, of which the widest counts. They are empty if the checkpoint
+    is not quantized.
     """
-    if not stored and config.quantization == "none":
+    if not stored and config.quantization == "none":  # Nothing is quantized.
         return BYTES_PER_WEIGHT[config.precision]
-    bits = max((stored_format.bits or 8 for stored_format in stored), default=8)
-    return min(bits, 16) / 8
+    if not stored:  # The engine quantizes the weights itself, to 8 bits.
+        return 1.0
+    widest_bits = max(stored_format.bits or 8 for stored_format in stored)  # 8 is assumed if the bits are not known.
+    return min(widest_bits, 16) / 8  # A description that gives more than 16 bits is not believed.
 
 
 def cache_bytes(config: EngineConfig, tokens: int) -> int:
@@ -112,10 +114,11 @@ def has_random_weights(config: EngineConfig) -> bool:
 
 
 def check_architecture(config: EngineConfig) -> None:
-    """Raise UsageError if vLLM is installed and has no class for any architecture that the model's config names."""
-    classes = vllm_source.architectures()
+    """Raise UsageError if vLLM is installed and supports no architecture that the model's config names."""
+    supported = vllm_source.architectures()
     names = getattr(load_shape(config), "architectures", None) or ["none"]
-    if classes and not classes & set(names):
+    is_vllm_installed = bool(supported)
+    if is_vllm_installed and supported.isdisjoint(names):
         raise UsageError(
             f"{config.model}: this vLLM has no model of its architecture, {', '.join(names)}.", flag="--model"
         )

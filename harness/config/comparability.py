@@ -46,22 +46,20 @@ class Comparable(NamedTuple):
 
     @classmethod
     def from_history(cls, line: Mapping[str, object]) -> Self:
-        """Return the comparable values of a run from its line of history.jsonl.
-
-        What the line does not hold stays empty. A run that the line calls neither valid nor flawed counts as INVALID.
-        """
+        """Return the comparable values of a run from its line of history.jsonl. Aspects without a value are empty."""
         settings = dict(dict_or_empty(line, "setup"))
         for name in ("category", "batch_size", "concurrency"):
-            settings[name] = line.get(name) or None
-        validity = dict.fromkeys(map(str, list_or_empty(line, "flaws")), True)
-        if not validity and line.get("valid") is not True:
-            validity = {INVALID: True}
+            settings[name] = line.get(name) or None  # A missing key, 0 and an empty text all mean that it was not set.
+        flaws = dict.fromkeys(map(str, list_or_empty(line, "flaws")), True)
+        if not flaws and line.get("valid") is not True:  # No flaw is named, as in older versions, and no valid test.
+            flaws = {INVALID: True}
+        loads_by_others = list_or_empty(line, "others")  # what other programs took of the machine, in words
         return cls(
             work=dict_or_empty(line, "work"),
             settings=settings,
             machine={"gpus": line.get("gpus")},
-            busyness=dict.fromkeys(map(str, list_or_empty(line, "others")), True),
-            validity=validity,
+            busyness=dict.fromkeys(map(str, loads_by_others), True),
+            validity=flaws,
         )
 
 
@@ -84,7 +82,7 @@ def differences(a: Comparable, b: Comparable, ignore: Collection[str] = ()) -> l
     for aspect, values_a, values_b in zip(Comparable._fields, a, b, strict=True):
         if aspect in ignore:
             continue
-        for name in dict.fromkeys([*values_a, *values_b]):
+        for name in dict.fromkeys([*values_a, *values_b]):  # each name once, in the order of the values
             if name not in ignore and is_obstacle(aspect, name, values_a, values_b):
                 all_differences.append(Difference(aspect, name, values_a.get(name), values_b.get(name)))
     return all_differences
@@ -93,8 +91,8 @@ def differences(a: Comparable, b: Comparable, ignore: Collection[str] = ()) -> l
 def is_obstacle(aspect: str, name: str, values_a: NamedValues, values_b: NamedValues) -> bool:
     """Return whether a name within an aspect, such as "cpu" within "machine", forbids comparing two runs' numbers.
 
-    A flaw always forbids it, even if both runs have the flaw. A fact about the machine that only one run recorded does
-    not, since the machines may be the same. Any other name forbids it if its values differ.
+    A flaw always forbids a comparison, even if both runs have the flaw. A fact about the machine that only one run
+    recorded does not, since the machines may be the same. Any other name forbids a comparison if its values differ.
     """
     if aspect in FLAWS:
         return True
@@ -112,25 +110,24 @@ def is_same(a: object, b: object, aspect: str) -> bool:
 
 
 def reason(all_differences: Sequence[Difference], names: Sequence[str]) -> str:
-    """Return in words why two runs cannot be compared: all differences within the first aspect that has any.
+    """Return in words why two runs cannot be compared. Empty if there are no differences.
 
-    Empty if there are no differences. `names` are the names of the two runs, A and B. The text says of a flaw which run
-    has it, and of any other aspect which settings differ.
+    Only the differences in the aspect of the first one are named. `names` are the names of the two runs, A and B.
     """
     if not all_differences:
         return ""
     aspect = all_differences[0].aspect
     in_aspect = [difference for difference in all_differences if difference.aspect == aspect]
-    if aspect == "busyness":
+    if aspect == "busyness":  # The values tell whether the machine was busy in run A and in run B.
         is_busy_a = any(difference.a for difference in in_aspect)
         is_busy_b = any(difference.b for difference in in_aspect)
         return f"the machine was busy in {runs_text(names, is_busy_a, is_busy_b)}"
     if aspect in FLAWS:
         return "; ".join(flaw_text(difference, names) for difference in in_aspect)
-    settings = [difference.name for difference in in_aspect]
-    if aspect == "work":  # All values of the work are flags.
-        settings = list(map(flag_name, settings))
-    return f"other {aspect} ({', '.join(sorted(settings))})"
+    differing_names = [difference.name for difference in in_aspect]
+    if aspect == "work":  # The names of this aspect are settings, which users know as flags.
+        differing_names = list(map(flag_name, differing_names))
+    return f"other {aspect} ({', '.join(sorted(differing_names))})"
 
 
 def flaw_text(difference: Difference, names: Sequence[str]) -> str:

@@ -21,10 +21,9 @@ Config = TypeVar("Config", bound=Settings)
 def config_command(
     kind: type[Config], main: Callable[[Config], object], about: str, examples: Sequence[str] = (), **attributes: object
 ) -> Command:
-    """Return a command that reads its flags, and the file of --config, into settings of class `kind`, and calls `main`
-    with the settings.
+    """Return a command that calls `main` with settings of class `kind`, from its flags and the file of --config.
 
-    `attributes` are further attributes of Command that differ from its defaults.
+    `about` is the beginning of its help. `attributes` are further attributes of the Command, such as `rewrite`.
     """
 
     def function(context: typer.Context, config: str | None, **flags: object) -> object:
@@ -40,19 +39,20 @@ def config_command(
                 return main(kind(**named_flags))
             return main(kind.load(file, **named_flags))
 
-    # Typer reads a command's flags from the signature, which here follows from the settings.
+    # Typer reads the flags of a command from the signature of its function. Here they come from the settings instead.
     parameters = command_parameters(kind)
     function.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     function.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    basic = [*map(flag_name, kind.BASIC.split()), "--config"]
-    attributes = {"examples": examples, "panels": PANELS, "basic": basic, "is_read_only": False} | attributes
+    basic_flags = [*map(flag_name, kind.BASIC.split()), "--config"]
+    # A command with settings runs or writes something, so it must not end silently at any moment (`is_read_only`).
+    attributes = {"examples": examples, "panels": PANELS, "basic": basic_flags, "is_read_only": False} | attributes
     return make_command(function, about, **attributes)
 
 
 def command_parameters(kind: type[Settings]) -> list[inspect.Parameter]:
     """Return the parameters of the command: Typer's context, a flag for each setting, and --config.
 
-    The basic flags come first. A setting that follows from others has no flag.
+    The basic flags come first.
     """
     parameter = partial(inspect.Parameter, kind=inspect.Parameter.KEYWORD_ONLY)
     file = typer.Option(
@@ -63,8 +63,10 @@ def command_parameters(kind: type[Settings]) -> list[inspect.Parameter]:
     )
     all_parameters = [parameter("context", annotation=typer.Context)]
     flags = kind.flags()
-    for name in dict.fromkeys((*kind.BASIC.split(), *kind.model_fields)):
-        if not flags[name].panel:  # a setting that follows from others is no flag
+    basic_names = kind.BASIC.split()
+    for name in dict.fromkeys((*basic_names, *kind.model_fields)):  # each name once, although a basic one is in both
+        is_flag = bool(flags[name].panel)
+        if not is_flag:  # The setting follows from others, so a user cannot set it.
             continue
         hint, default = setting_option(kind, name)
         all_parameters.append(parameter(name, annotation=hint, default=default))
@@ -81,6 +83,8 @@ def setting_option(kind: type[Settings], name: str) -> tuple[object, object]:
     setting_flag, default = kind.flags()[name], info.default
     text = " ".join((info.description or "").split())
     types = types_of(kind, name)
+    takes_only_choices = list(types) == ["choice"]
+    has_own_value_name = bool(setting_flag.metavar)  # for further values, such as several choices with commas
     flag = flag_name(name)
     hint: object = str
     if "boolean" in types:
@@ -90,7 +94,7 @@ def setting_option(kind: type[Settings], name: str) -> tuple[object, object]:
         hint = Path
     elif "texts" in types:
         hint, default = list[str], list(default)
-    elif list(types) == ["choice"] and not setting_flag.metavar:  # A metavar says that more than a choice is taken.
+    elif takes_only_choices and not has_own_value_name:
         hint = Literal[tuple(map(str, choices(types)))]
     elif default is not None:
         default = str(default)
@@ -105,7 +109,7 @@ def value_name(types: Mapping[str, TypeSchema]) -> str:
     name = ""
     for type_name in types:
         if type_name in TYPE_WORDS:
-            name += TYPE_WORDS[type_name].placeholder
+            name = TYPE_WORDS[type_name].placeholder or name  # "array" has none, since its items are named.
     if "array" in types:
         name = f"{name}[,{name}...]"
     return "|".join(filter(None, [name, *map(str, choices(types))]))

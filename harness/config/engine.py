@@ -172,8 +172,9 @@ class EngineConfig(Settings):
 
     @property
     def least_context(self) -> int:
-        """The context in tokens (the longest prompt plus answer) that is known to be needed: --max-model-len or, if
-        that is auto, what the model's usual samples need. A workload may need a longer one.
+        """The context in tokens (the longest prompt plus answer) that the engine needs at least.
+
+        That is --max-model-len or, if that is auto, what the model's usual samples need. A workload may need more.
         """
         if self.max_model_len == "auto":
             return self.model_spec.context
@@ -284,9 +285,9 @@ def allows_failures(max_failed: str) -> bool:
 
 
 def failure_allowance(max_failed: str, requests: int) -> int:
-    """Return how many of a test's `requests` may fail by --max-failed, a number or a share of them, rounded down.
+    """Return how many of a test's `requests` may fail, by the value of --max-failed: N requests, or N% of all.
 
-    Raises UsageError if the value is neither N nor N%, if the share is above 100 %, or if N is absurdly large.
+    Raises UsageError for any other value, and for a number or share that no test can have.
     """
     if max_failed.endswith("%"):
         percent = decimal_number(max_failed.removesuffix("%"))
@@ -294,7 +295,7 @@ def failure_allowance(max_failed: str, requests: int) -> int:
             return int(requests * percent / 100)
     else:
         count = whole_number(max_failed)
-        if count is not None and count <= 2**40:
+        if count is not None and count <= 2**40:  # far more requests than any test has
             return count
     raise UsageError(
         f"--max-failed takes a number of requests, as in 5, or a share of them, as in 1%; got {max_failed!r}."

@@ -145,29 +145,28 @@ class Settings(BaseModel):
     @field_validator("*", mode="before")
     @classmethod
     def read(cls, value: object, info: ValidationInfo) -> object:
-        """Return the value of a setting as pydantic should read it: the choice that a text stands for, a list for a
-        single text or for a text with commas, or else the value unchanged.
+        """Return the value of a setting as pydantic should read it.
 
-        Raises UsageError for control characters, and for an address in place of a path. Raises ValueError for true or
-        false, or digits that are not ASCII, in place of a number, which pydantic would accept.
+        Raises UsageError for control characters, and for an address in place of a path. Raises ValueError without a
+        text for a value that pydantic would take for a number by mistake; the message then names the allowed values.
         """
         name = str(info.field_name)
         types = types_of(cls, name)
         if isinstance(value, str):
             check_printable(cls.message_name(name), value)
-            if "texts" not in types:
+            if "texts" not in types:  # A list of texts may hold addresses, as that of --endpoint does.
                 check_path(cls.message_name(name), value)
         for choice in choices(types):
-            if str(choice) == str(value):
+            if str(choice) == str(value):  # A choice may be a number, which a flag gives as text.
                 return choice
         if isinstance(value, bool) and "boolean" not in types:
-            raise ValueError  # pydantic would accept it as a number
-        takes_numbers_alone = types.keys() & NUMBER_TYPES and not types.keys() & TEXT_TYPES
-        if takes_numbers_alone and has_unusual_digits(value):
-            raise ValueError  # pydantic would accept it as a number
-        if "texts" in types and isinstance(value, str):
+            raise ValueError  # Pydantic would take true for 1.
+        takes_numbers, takes_texts = types.keys() & NUMBER_TYPES, types.keys() & TEXT_TYPES
+        if takes_numbers and not takes_texts and has_unusual_digits(value):
+            raise ValueError  # Pydantic would take digits of other scripts, too.
+        if "texts" in types and isinstance(value, str):  # a list of one text
             return (value,)
-        if "array" in types and isinstance(value, str) and "," in value:
+        if "array" in types and isinstance(value, str) and "," in value:  # several numbers, as a flag gives them
             return tuple(value.split(","))
         return value
 
@@ -231,30 +230,29 @@ def has_unusual_digits(value: object) -> bool:
 
 
 def flag_of(info: FieldInfo) -> Flag:
-    """Return what makes a field of settings a flag (topic, effect, metavar). The topic is empty if it is no flag."""
+    """Return the Flag with which a field of settings was declared. Its topic is empty if the field is no flag."""
     extra = info.json_schema_extra
     if isinstance(extra, dict):
         flag: object = extra.get("flag")
         if isinstance(flag, Flag):
             return flag
-    return Flag("", "nothing")
+    return Flag(panel="", affects="nothing")
 
 
 def first_mistake(kind: type[Settings], error: ValidationError, settings: Mapping[str, object]) -> str:
     """Return the most helpful of the mistakes in `settings`, in one line. `error` is pydantic's, for the class `kind`.
 
-    If a setting is unknown, that is the mistake; otherwise the first wrong setting counts. The line gives the reason of
-    this program's own check, if such a check failed. Else it says that the setting is missing, or which values it takes
-    and what it got.
+    That is an unknown setting, or else the first wrong one.
     """
     errors = error.errors()
     for detail in errors:
         if detail["type"] == "extra_forbidden":
             return unknown_setting(str(detail["loc"][0]), list(kind.model_fields))
     name = str(errors[0]["loc"][0])
-    errors_of_setting = [detail for detail in errors if detail["loc"][0] == name]
-    for detail in errors_of_setting:
-        if detail["type"] == "value_error" and str(detail["ctx"]["error"]):
+    for detail in errors:
+        # This program's own checks raise ValueError. Its text, if any, says more than the allowed values do (below).
+        is_of_own_check = detail["type"] == "value_error" and bool(str(detail["ctx"]["error"]))
+        if detail["loc"][0] == name and is_of_own_check:
             return f"{kind.message_name(name)}: {detail['ctx']['error']}."
     if errors[0]["type"] == "missing":
         return f"{kind.message_name(name)} is missing."

@@ -25,7 +25,7 @@ def proxy_of(address: SplitResult) -> str:
     """
     proxies = getproxies()
     proxy = proxies.get(address.scheme) or proxies.get("all")
-    host = address.netloc.rpartition("@")[2]
+    host = address.netloc.rpartition("@")[2]  # with the port, but without a user and a password
     if not proxy or proxy_bypass(host):
         return ""
     return proxy
@@ -33,17 +33,13 @@ def proxy_of(address: SplitResult) -> str:
 
 @functools.cache
 def is_hub_reachable() -> bool:
-    """Return whether the hub accepts connections, by opening one. Asked once in a process.
-
-    False if HF_HUB_OFFLINE is set. If libraries reach the hub through a proxy, a direct connection would show nothing:
-    True without a try.
-    """
+    """Return whether the hub accepts connections, by opening one. Only the first call in a process opens one."""
     from huggingface_hub import constants
 
     address = hub_address()
-    if constants.HF_HUB_OFFLINE:
+    if constants.HF_HUB_OFFLINE:  # By this variable, the user forbids to ask the hub.
         return False
-    if proxy_of(address):
+    if proxy_of(address):  # A direct connection may fail although the proxy reaches the hub.
         return True
     try:
         place = (address.hostname or "", address.port or PORTS[address.scheme])

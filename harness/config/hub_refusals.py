@@ -5,7 +5,6 @@ from collections.abc import Iterator, Sequence
 from harness.config.hub_environment import hub_address, is_hub_reachable
 from harness.core.message_text import first_line
 
-DEMO_HINT = "--model demo needs neither network nor token"
 UNAUTHORIZED, FORBIDDEN = 401, 403
 
 
@@ -17,11 +16,11 @@ def causes(error: BaseException) -> Iterator[BaseException]:
         cause = cause.__cause__ or cause.__context__
 
 
-def hub_refusal(name: str, error: BaseException) -> str:
-    """Return why the hub did not give the model `name`, judged by the libraries' error, and what the user can do.
+def hub_refusal(name: str, error: BaseException, hint: str) -> str:
+    """Return why the hub did not give the model `name`, and what the user can do. `error` is that of the library.
 
-    A gated model needs its licence and a token. A wrong token, and a model that was not found, are told apart by the
-    hub's HTTP status and the error's type.
+    A gated model is one whose licence a user must accept, with the account of a token (HF_TOKEN). `hint` is the remedy
+    if the hub has no such model or cannot be reached.
     """
     from huggingface_hub import errors, get_token
 
@@ -35,7 +34,7 @@ def hub_refusal(name: str, error: BaseException) -> str:
         return f"{name} is gated, and the account of HF_TOKEN has no access: {licence}, and wait for it."
     if status == UNAUTHORIZED and get_token():
         return f"{name}: the hub refuses HF_TOKEN: make a new one on huggingface.co/settings/tokens."
-    return f"cannot load {name}: {missing_model_reason(chain)}. {DEMO_HINT}."
+    return f"cannot load {name}: {missing_model_reason(chain)}. {hint}."
 
 
 def has_error(chain: Sequence[BaseException], kind: type[BaseException]) -> bool:
@@ -54,9 +53,10 @@ def status_of(chain: Sequence[BaseException]) -> int | None:
 
 
 def missing_model_reason(chain: Sequence[BaseException]) -> str:
-    """Return why a model was not found, if access rights are not the reason.
+    """Return why a model cannot be loaded, if the hub did not refuse access to it.
 
-    It is a wrong name, a missing network, or else the message of the first cause.
+    `chain` has the library's error and then the exceptions that led to it. The reason is a wrong name or a missing
+    network, or else the message of the exception that came first.
     """
     from huggingface_hub import constants, errors
 

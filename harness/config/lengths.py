@@ -29,19 +29,17 @@ class Lengths(NamedTuple):
     def draw(self, source: Random) -> int:
         """Return a random length of at least 1 token, within the bounds.
 
-        A length out of the bounds is drawn again, but not for ever: after MOST_DRAWS draws, each length within the
-        bounds is equally likely.
+        A length out of the bounds is drawn again, at most MOST_DRAWS times.
         """
+        is_normal = self.sigma > MOST_SIGMA  # A large sigma is in tokens. A small one is that of a logarithm.
         for _ in range(MOST_DRAWS):
-            # A large sigma is a standard deviation in tokens, of a normal distribution. A small one is that of the
-            # logarithm, of a log-normal distribution.
-            if self.sigma > MOST_SIGMA:
+            if is_normal:
                 length = round(source.gauss(self.median, self.sigma))
             else:
                 length = max(1, round(self.median * exp(source.gauss(0.0, self.sigma))))
             if self.low <= length <= (self.high or inf):
                 return length
-        # The bounds are so near the median that lengths between them are roughly equally likely.
+        # No draw was within the bounds, so these are near the median, where all lengths are about equally likely.
         return source.randint(self.low, self.high or MOST_TOKENS)
 
     def __str__(self) -> str:
@@ -98,13 +96,14 @@ def lengths(name: str, given: object) -> Lengths:
     """Return the lengths that a text describes: N, N~S or N~S:LOW-HIGH.
 
     N is the median, S the spread, and LOW and HIGH are the bounds. Raises UsageError, which begins with `name`, if the
-    text has another form, or if N is not within the bounds, because hardly any drawn length would then be.
+    text has another form, if a number is too large, or if N is not within the bounds.
     """
     match = re.fullmatch(LENGTHS_PATTERN, str(given))
     if match:
         median, sigma, low, high = match.groups()
         highest = int(high) if high else None
         parsed = Lengths(int(median), float(sigma or 0), int(low or 1), highest)
+        # If the median were out of the bounds, hardly any drawn length would be within them.
         is_within_bounds = 1 <= parsed.low <= parsed.median <= (parsed.high or MOST_TOKENS) <= MOST_TOKENS
         if is_within_bounds and parsed.sigma <= MOST_TOKENS:
             return parsed

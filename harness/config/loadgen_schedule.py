@@ -13,17 +13,19 @@ CHANCE = 6.0  # standard deviations by which the number of arrivals in a time ma
 
 
 def arrival_times(seed: int, queries: int) -> Any:
-    """Return the arrival times of LoadGen's queries for a seed, in seconds, at a mean rate of one query/s.
+    """Return the arrival times of LoadGen's queries for a seed, as an array of seconds, at a mean rate of one query/s.
 
-    The first is 0. With the same seed, a longer test begins with the times of a shorter one. So the times are drawn for
-    the next power of 2, and kept for calls with other numbers of queries.
+    The first time is 0.
     """
-    return drawn_times(seed, 1 << (queries - 1).bit_length())[:queries]
+    # With the same seed, a longer test begins with the times of a shorter one. So times are drawn for the next power of
+    # 2, and are still in the cache of `drawn_times` for other numbers of queries up to that.
+    next_power_of_2 = 1 << (queries - 1).bit_length()
+    return drawn_times(seed, next_power_of_2)[:queries]
 
 
 @lru_cache(maxsize=16)
 def drawn_times(seed: int, queries: int) -> Any:
-    """Return the arrival times of this number of queries, from 0 on, at one query/s on average.
+    """Return the arrival times of this number of queries, as an array from 0 on, at one query/s on average.
 
     They are drawn with LoadGen's generator and seed, and so are the same as in LoadGen's test.
     """
@@ -31,22 +33,27 @@ def drawn_times(seed: int, queries: int) -> Any:
 
     generator = np.random.RandomState(seed % WORD)  # std::mt19937 takes 32 bits of a seed
     draws = generator.randint(0, WORD, size=2 * (queries - 1), dtype=np.uint32).astype(float)
-    # A double takes two draws; the first has its lower bits (std::generate_canonical).
-    uniform = (draws[0::2] + WORD * draws[1::2]) / WORD**2
-    return np.concatenate(([0.0], np.cumsum(-np.log(1 - uniform))))
+    # C++ makes a random double from two draws, of which the first has the lower bits (std::generate_canonical).
+    uniform = (draws[0::2] + WORD * draws[1::2]) / WORD**2  # from 0 to 1
+    gaps = -np.log(1 - uniform)  # exponentially distributed, as between random arrivals
+    return np.concatenate(([0.0], np.cumsum(gaps)))
 
 
 def queries_until(seed: int | None, qps: float, seconds: float) -> int:
-    """Return the number of queries up to the first that comes `seconds` after the first query, or later.
+    """Return the number of queries of a test of this length, at the mean rate `qps`.
 
-    This is when LoadGen may end a test of this length. If the seed is not known (None), return the mean number.
+    LoadGen ends the test with the first query that comes after `seconds`. If the seed is not known (None), the mean
+    number is returned.
     """
-    mean = qps * seconds
+    mean_count = qps * seconds
     if seed is None:
-        return max(ceil(mean), 1)
-    # The times are at 1 query/s, where the first `mean` seconds are those of the test. They surely reach as far.
-    times = arrival_times(seed, ceil(mean + CHANCE * sqrt(mean)) + 2)
-    return int(times.searchsorted(mean)) + 1
+        return max(ceil(mean_count), 1)
+    # The times are for 1 query/s, at which the test takes `mean_count` seconds. So many times are drawn that the last
+    # one is surely after that, however unlikely the gaps are.
+    enough = ceil(mean_count + CHANCE * sqrt(mean_count)) + 2
+    times = arrival_times(seed, enough)
+    queries_before_end = int(times.searchsorted(mean_count))
+    return queries_before_end + 1
 
 
 def queries_of_test(seed: int | None, qps: float, least_s: float, least_queries: int, pass_queries: int = 1) -> int:
@@ -61,8 +68,9 @@ def queries_of_test(seed: int | None, qps: float, least_s: float, least_queries:
 def highest_rate_of(seed: int | None, queries: int, least_s: float) -> float:
     """Return the highest rate in queries/s at which so many queries last for `least_s` seconds.
 
-    By LoadGen's own times if the seed is known, else by the mean time between queries.
+    If the seed of LoadGen's schedule is not known (None), the queries are taken to come at even times.
     """
     if seed is None:
         return queries / least_s
-    return float(arrival_times(seed, queries)[-1]) / least_s
+    last_s = float(arrival_times(seed, queries)[-1])  # At 1 query/s, the last query comes at this time.
+    return last_s / least_s

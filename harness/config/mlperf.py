@@ -47,10 +47,7 @@ class LatencyLimits:
     tpot: float
 
     def tails(self, ttft_p99_ms: float | None, tpot_p99_ms: float | None) -> list[Tail]:
-        """Return the p99 of TTFT and of TPOT beside their limits; one that is None is left out.
-
-        Every judgment about a limit is made from these.
-        """
+        """Return the p99 of TTFT and the p99 of TPOT, beside their limits. A p99 that is None is left out."""
         known = []
         if ttft_p99_ms is not None:
             known.append(Tail("TTFT", ttft_p99_ms, self.ttft))
@@ -75,8 +72,9 @@ class Scenario(NamedTuple):
 
     @property
     def flags(self) -> tuple[str, ...]:
-        """The flags that this scenario takes, but not every scenario: those of its load pattern and, if the scenario
-        has latency limits, the flags that change the limits.
+        """The flags that this scenario takes beside those of every scenario.
+
+        They are those of its load pattern and, if it has latency limits, the flags that change the limits.
         """
         if self.limits is None:
             return self.pattern.flags

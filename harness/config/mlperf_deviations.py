@@ -75,14 +75,15 @@ NAMES_BY_BEGINNING = {
 
 
 def stored_deviation(stored: object) -> object:
-    """Return a deviation from MLPerf's rules, as read from a file, as a statement.
+    """Return the Statement for a deviation from MLPerf's rules that was read from a file.
 
-    Files of format 6 or newer hold a statement, which is returned unchanged. Older files hold only the statement's
-    text, from which its name is found; an unknown text gets no name.
+    Files of format 6 or newer have a statement, which is returned unchanged. Older files have only its text. The name
+    of the statement follows from the text, and is empty if the text is not known.
     """
     if not isinstance(stored, str):
         return stored
-    if any(stored == spec.deviation for spec in models.MODELS.values()):
+    is_of_known_model = any(stored == spec.deviation for spec in models.MODELS.values())
+    if is_of_known_model:
         return Statement(stored, name=OTHER_SHAPE, kind=StatementKind.DEVIATION)
     for beginning, name in NAMES_BY_BEGINNING.items():
         if stored.startswith(beginning):
@@ -99,8 +100,7 @@ def deviations(plan: JudgedPlan) -> list[Statement]:
     statements = []
     for check in checks:
         for name, text in check(plan):
-            if text:
-                statements.append(Statement(text, name=name, kind=StatementKind.DEVIATION))
+            statements.append(Statement(text, name=name, kind=StatementKind.DEVIATION))
     return statements
 
 
@@ -153,6 +153,7 @@ def work_deviations(plan: JudgedPlan) -> Iterator[tuple[str, str]]:
     number of samples or of new tokens, and an accuracy test has no minimum duration.
     """
     config = plan.config
+    ends_after_queries = bool(plan.fewest_queries)  # The test ends after so many queries, not after a duration.
     if not plan.official_data:
         yield "data", f"custom data: not MLPerf's {config.official_samples:,} prompts"
     if plan.request_set:
@@ -160,9 +161,9 @@ def work_deviations(plan: JudgedPlan) -> Iterator[tuple[str, str]]:
     elif plan.samples < config.official_samples:
         yield "samples", f"{plan.samples:,} of {config.official_samples:,} samples"
     is_short = plan.min_duration_s < mlperf.MIN_DURATION_S
-    if is_short and config.mode != "accuracy" and not plan.fewest_queries:
+    if is_short and config.mode != "accuracy" and not ends_after_queries:
         yield "duration", f"minimum duration {plan.min_duration_s:g} s instead of {mlperf.MIN_DURATION_S:g} s"
-    if plan.fewest_queries:
+    if ends_after_queries:
         yield "queries", f"{plan.fewest_queries:,} queries instead of a minimum duration"
     if not plan.request_set and config.max_new_tokens != mlperf.MAX_NEW_TOKENS:
         yield "new tokens", f"{config.max_new_tokens} new tokens instead of {mlperf.MAX_NEW_TOKENS}"

@@ -77,9 +77,9 @@ class ModelSpec(NamedTuple):
     min_duration_s: Mapping[str, float] = {}  # seconds by scenario
 
     def task(self, category: str, scenario: str) -> Task:
-        """Return the samples of this model in a category, the reference scores for its answers, and the test's length.
+        """Return the number of samples in a category, the reference scores for the answers, and the minimum duration.
 
-        They are MLPerf's, unless the model has a file of reference scores of its own (`references`), like the demo.
+        The task is MLPerf's, unless the model has a file of reference scores of its own (`references`), like the demo.
         """
         if self.references is None:
             return replace(OFFICIAL_TASKS[category], min_duration_s=SCENARIOS[scenario].min_duration_s)

@@ -30,19 +30,21 @@ def parallelism(config: EngineConfig, gpus: Sequence[GPU], weight_bytes: int) ->
 def fewest_gpus(config: EngineConfig, gpus: Sequence[GPU], weight_bytes: int) -> int:
     """Return the fewest GPUs, a power of two, that hold one copy of the weights in WEIGHTS_SHARE of vLLM's memory.
 
-    Each GPU is taken to have the memory of the smallest. If the user fixed the number of copies, each copy may use only
-    an equal part of the GPUs. Returns 1 without GPUs. Raises UsageError if the available GPUs do not hold the weights.
+    Each GPU is taken to have the memory of the smallest. Returns 1 without GPUs. Raises UsageError if the GPUs that are
+    available for a copy do not hold the weights.
     """
     fixed_copies = config.data_parallel_size
-    if fixed_copies == "auto" or config.has_other_hosts:  # Copies on other hosts take none of these GPUs.
+    # Copies on other hosts take none of these GPUs. Otherwise each copy may use only an equal part of the GPUs.
+    if fixed_copies == "auto" or config.has_other_hosts:
         fixed_copies = 1
     available = max(1, len(gpus) // fixed_copies)
-    smallest = min((gpu.memory for gpu in gpus), default=inf)
+    smallest = min((gpu.memory for gpu in gpus), default=inf)  # Without GPUs, one copy always fits.
     usable = WEIGHTS_SHARE * config.memory_share * smallest
     count = 1
     while count < available and weight_bytes > count * usable:
         count *= 2
-    if count > available or weight_bytes > count * usable:
+    is_not_available = count > available  # by doubling, for example if 4 of 3 GPUs would be needed
+    if is_not_available or weight_bytes > count * usable:
         raise UsageError(
             f"{config.model} needs {weight_bytes / 2**30:.0f} GiB for its weights; {available} GPU(s) with "
             f"{smallest / 2**30:.0f} GiB each do not hold it. Use more GPUs or --quantization fp8."

@@ -118,10 +118,9 @@ class LoadPattern:
         return plan.samples
 
     def queries(self, plan: Load) -> int | None:
-        """Return roughly how many samples LoadGen will issue one after the other.
+        """Return roughly how many samples LoadGen will issue one after the other, or None if that is not known yet.
 
-        None if LoadGen issues all at once, or if the rate is not known yet. A pattern that issues them one after the
-        other overrides this.
+        Here it is None, for a pattern that issues all samples at once. Any other pattern overrides this.
         """
         return None
 
@@ -140,48 +139,48 @@ class LoadPattern:
 
         The number of samples is None if all are issued at once. The duration is 0 if the settings do not give it.
         """
-        queries = self.queries(plan)
-        if not (self.is_rated and queries and plan.target_qps):
-            return queries, 0.0
-        return queries, queries / plan.target_qps
+        queries, duration_s = self.queries(plan), 0.0
+        if self.is_rated and queries and plan.target_qps:  # Only at a rate the last query is sent at a known time.
+            duration_s = queries / plan.target_qps
+        return queries, duration_s
 
     def steady_concurrency(self, plan: Load, engine: int | None) -> int | None:
-        """Return how many requests are in flight between ramp and drain: the plan's fixed number, else as many as the
-        engine computes at once (`engine`).
+        """Return how many requests are in flight between the ramp at the beginning of a test and the drain at its end.
 
-        None if their number varies with the arrivals, or is not known.
+        That is the plan's fixed number, or else as many as the engine computes at once (`engine`). None if the number
+        varies, or is not known.
         """
-        if not self.is_full:  # The number varies with the arrivals.
+        varies_with_arrivals = not self.is_full
+        if varies_with_arrivals:
             return None
         return plan.concurrency or engine
 
     def settings(self, plan: Load) -> LoadGenSettingValues:
         """Return the LoadGen settings of one test. All settings that are not among them stay as MLPerf has them.
 
-        Times are in milliseconds. MLPerf's counts of samples and queries are kept only for a test that sends each
-        official sample. Any other test overrides them with its own.
+        Times are in milliseconds.
         """
         values: LoadGenSettingValues = {"min_duration": round(1000 * plan.min_duration_s)}
         if plan.target_qps is not None:
             values["target_qps"] = plan.target_qps
         if plan.expected_latency_ms is not None:
             values["target_latency"] = plan.expected_latency_ms
+        # MLPerf's counts of samples and queries fit only a test in which LoadGen itself sends each official sample.
+        sends_official_samples = plan.samples == plan.config.official_samples and not self.is_timed_by_client
         min_queries = self.min_queries(plan)
-        has_own_count = self.is_timed_by_client or plan.samples != plan.config.official_samples
-        if has_own_count:
+        if not sends_official_samples:
             values["performance_sample_count_override"] = plan.samples
-        if has_own_count or min_queries != plan.samples:
+        # MLPerf's minimum is one query for each official sample, so any other minimum is set as well.
+        if not sends_official_samples or min_queries != plan.samples:
             values["min_query_count"] = min_queries
         return values
 
     def sends_whole_passes(self, plan: Load) -> bool:
-        """Tell whether LoadGen sends whole passes over the samples, as MLPerf wants it.
-
-        A test of the user's own requests, or one whose requests the client sends, may stop within a pass, unless its
-        samples belong together.
-        """
-        is_unofficial = plan.request_set or self.is_timed_by_client
-        return not is_unofficial or plan.whole_rounds
+        """Tell whether LoadGen sends whole passes over the samples, each as often as any other, as MLPerf wants it."""
+        if plan.whole_rounds:  # The samples belong together, as the turns of a conversation do.
+            return True
+        has_official_samples = not plan.request_set
+        return has_official_samples and not self.is_timed_by_client
 
     def pass_queries(self, plan: Load) -> int:
         """Return the number of queries in a pass over the samples, since LoadGen sends whole passes; 1 if it may stop
@@ -211,15 +210,17 @@ class Burst(LoadPattern):
     is_full = True
 
     def length(self, plan: Load) -> Length | None:
-        """Return the number of samples that LoadGen issues, with its reserve, and the seconds that they take.
+        """Return the number of samples that LoadGen issues, which are whole passes, and the seconds that they take.
 
-        They are whole passes of the samples. None if the rate is not known yet.
+        None if the rate is not known yet.
         """
         if not plan.target_qps:
             return None
-        least = max(OFFLINE_RESERVE * plan.min_duration_s * plan.target_qps, plan.samples)
-        queries = ceil(least / plan.samples) * plan.samples
-        return queries, queries / plan.target_qps
+        # LoadGen issues all samples at once. So that they last for the minimum duration, it issues more than expected.
+        samples_with_reserve = OFFLINE_RESERVE * plan.min_duration_s * plan.target_qps
+        passes = ceil(max(samples_with_reserve, plan.samples) / plan.samples)
+        samples = passes * plan.samples
+        return samples, samples / plan.target_qps
 
 
 class Poisson(LoadPattern):
@@ -232,13 +233,15 @@ class Poisson(LoadPattern):
     def min_queries(self, plan: Load) -> int:
         """Return the fewest queries of a performance test: each sample once, and enough to judge the p99.
 
-        If the user set the minimum duration, or in a quick estimate, which has no verdict, the test need not be long
-        enough to judge the p99. Then each of MLPerf's samples is sent at least once; of the user's own requests, one
-        suffices.
+        The test may be too short to judge the p99 if the user set its minimum duration, or in a quick estimate, which
+        has no verdict.
         """
-        if plan.config.min_duration == "auto" and not plan.config.quick:
+        may_be_short = plan.config.min_duration != "auto" or plan.config.quick
+        if not may_be_short:
             return max(plan.samples, SURE_QUERIES)
-        return 1 if plan.request_set else plan.samples
+        if plan.request_set:  # Such a test may stop before it has sent all of the user's own requests.
+            return 1
+        return plan.samples
 
     def queries(self, plan: Load) -> int | None:
         """Return how many queries a test has at its rate. None if the rate is not known yet."""
@@ -249,10 +252,11 @@ class Poisson(LoadPattern):
 
         Both are multiples of the queries in a pass, since LoadGen sends MLPerf's samples in whole passes.
         """
+        fewest, pass_queries = self.min_queries(plan), self.pass_queries(plan)
         if not plan.target_qps:
-            return ceil(self.min_queries(plan) / self.pass_queries(plan)) * self.pass_queries(plan)
+            return ceil(fewest / pass_queries) * pass_queries
         return loadgen_schedule.queries_of_test(
-            plan.schedule_seed, plan.target_qps, plan.min_duration_s, self.min_queries(plan), self.pass_queries(plan)
+            plan.schedule_seed, plan.target_qps, plan.min_duration_s, fewest, pass_queries
         )
 
     def fixed_settings(self, plan: Load) -> LoadGenSettingValues:
@@ -277,12 +281,13 @@ class Sequential(LoadPattern):
     def queries(self, plan: Load) -> int | None:
         """Return roughly how many samples LoadGen issues: whole passes of the samples, at least two.
 
-        They are enough for the minimum duration, even if a query takes only half the expected time. Without an expected
-        time, they are two passes.
+        They last for the minimum duration even if a query takes only half the expected time.
         """
-        half_expected_ms = (plan.expected_latency_ms or inf) / 2
-        queries = max(plan.samples, int(1000 * plan.min_duration_s / half_expected_ms))
-        return (queries // plan.samples + 1) * plan.samples
+        shortest_ms = (plan.expected_latency_ms or inf) / 2
+        queries_in_time = int(1000 * plan.min_duration_s / shortest_ms)  # 0 without an expected time
+        least = max(plan.samples, queries_in_time)
+        passes = least // plan.samples + 1
+        return passes * plan.samples
 
     def length(self, plan: Load) -> Length | None:
         """Return the number of queries, and the seconds that they take if each takes the expected time.
@@ -387,9 +392,9 @@ class Schedule(LoadPattern):
     def settings(self, plan: Load) -> LoadGenSettingValues:
         """Return the LoadGen settings of one test, such that LoadGen issues the schedule's queries and no more.
 
-        LoadGen issues as many queries as come at the rate in OFFLINE_RESERVE times the minimum duration, but at least
-        `min_queries`, which is the number in the schedule. The rate is set so low that it alone would give only nine
-        tenths of that number. So the minimum decides.
+        The number of these queries is LoadGen's minimum (`min_queries`). LoadGen issues more than the minimum if its
+        target rate x the minimum duration x OFFLINE_RESERVE is more.
         """
+        # This low rate gives only nine tenths of the schedule's queries, so LoadGen issues the minimum.
         rate = 0.9 * plan.schedule_length / (OFFLINE_RESERVE * plan.min_duration_s)
         return super().settings(plan) | {"target_qps": rate}

@@ -84,16 +84,14 @@ class Plan(Load):
 
     @property
     def watched_gpus(self) -> int | None:
-        """The number of visible GPUs that the engine uses, counted from the first. None if it may use all.
-
-        A server on this machine may use any of them, and so may an engine with further hosts. A server elsewhere uses
-        none, and neither does a server whose GPUs an exporter reports.
-        """
+        """The number of this machine's GPUs to record, counted from the first. None if the engine may use all."""
         config = self.config
-        if config.endpoint:
-            is_seen_here = server_addresses.is_here(config.endpoint) and not config.telemetry_url
-            return None if is_seen_here else 0
-        if config.has_other_hosts:
+        if config.telemetry_url:  # An exporter reports the GPUs of the server, so none of this machine is recorded.
+            return 0
+        if config.endpoint and not server_addresses.is_here(config.endpoint):  # The GPUs are on another machine.
+            return 0
+        # It is not known which GPUs a server on this machine uses, nor an engine with further hosts.
+        if config.endpoint or config.has_other_hosts:
             return None
         return self.tensor_parallel_size * self.data_parallel_size
 
@@ -102,28 +100,27 @@ class Plan(Load):
         """The settings on which the engine's speed depends, as flags and their values.
 
         Another run's speed predicts this one's only if its setup is the same. The settings are those whose flags affect
-        answers or speed. An `auto` is replaced by its value, and secrets are masked. Flags that many runs lack, such as
-        --endpoint, are left out if they are not given.
+        answers or speed. An `auto` is replaced by its value, and secrets are masked.
         """
         flags = self.config.values(EngineConfig.flags_by_effect("answers", "speed"))
         flags |= {
             "max_model_len": self.max_model_len,
             "tensor_parallel_size": self.tensor_parallel_size,
             "data_parallel_size": self.data_parallel_size,
-        }
-        del flags["engine_patch"]  # Runs without patches, as most are, do not have the key.
-        if self.config.endpoint:
-            flags["endpoint"] = list(self.config.endpoint)
-        if self.config.engine_patch:
-            flags["engine_patch"] = list(self.config.engine_patch)
-        if self.request_set:
-            flags["workload"] = self.request_set.key
-        return flags | {  # The first two are as the engine resolved them.
             "quantization": self.engine_state.quantization,
             "kv_cache_dtype": self.engine_state.kv_cache_dtype,
             "max_new_tokens": self.max_new_tokens,
             "engine_arg": sorted(map(hide_word, self.config.engine_arg)),
         }
+        # Most runs have none of these three, so only a run that has one gets its key.
+        del flags["engine_patch"]
+        if self.config.engine_patch:
+            flags["engine_patch"] = list(self.config.engine_patch)
+        if self.config.endpoint:
+            flags["endpoint"] = list(self.config.endpoint)
+        if self.request_set:
+            flags["workload"] = self.request_set.key
+        return flags
 
     @property
     def settings(self) -> dict[str, object]:
@@ -197,7 +194,7 @@ class Plan(Load):
         if length is None:
             return ""
         queries, seconds = length
-        return f"{queries:,} {self.pattern.query_noun} in about {minutes(seconds)}"
+        return f"{queries:,} {self.pattern.query_noun} in about {duration_text(seconds)}"
 
     @property
     def duration_problem(self) -> str | None:
@@ -208,7 +205,8 @@ class Plan(Load):
         is_judged = isinstance(self.pattern, Poisson) and self.config.mode != "accuracy"
         if not (is_judged and self.queries and self.queries < SURE_QUERIES):
             return None
-        seconds = SURE_QUERIES / (self.target_qps or 1.0)
+        rate = self.target_qps or 1.0  # The queries are known, so the rate is, too.
+        seconds = SURE_QUERIES / rate
         return (
             f"{self.queries:,} queries cannot be VALID: LoadGen needs {SURE_QUERIES}, "
             f"{seconds:.0f} s at {number(self.target_qps)} queries/s; leave --min-duration on auto"
@@ -232,26 +230,29 @@ class Plan(Load):
         return replace(self, notes=(*self.notes, note), **changes)
 
     def with_concurrency(self, level: int = 0) -> "Plan":
-        """Return the plan at a level, which is a number of requests in flight; if 0, at the highest that the user gave.
+        """Return the plan with `level` requests in flight; if 0, with as many as the user gave at most.
 
-        If the user gave none, the plan is unchanged. The expected rate is scaled in proportion to the level; an unknown
-        rate stays unknown.
+        If the user gave no number either, the plan is returned unchanged. The expected rate is taken to be in
+        proportion to the requests in flight.
         """
         concurrency = level or self.config.highest_level
         if not concurrency:
             return self
-        qps_per_request = (self.target_qps or 0.0) / (self.concurrency or 1)
-        return replace(self, concurrency=concurrency, target_qps=concurrency * qps_per_request or None)
+        rate = None
+        if self.target_qps:
+            # The rate of a plan without a number of requests in flight is taken as that of one request.
+            qps_per_request = self.target_qps / (self.concurrency or 1)
+            rate = concurrency * qps_per_request
+        return replace(self, concurrency=concurrency, target_qps=rate)
 
     def parts(self, before: TestPart | None) -> list[TestPart]:
         """Return the parts of a run in their order, for the announcement of its length.
 
         They are the accuracy test and the performance test, unless --mode leaves one out. `before` is a part that comes
-        before the performance test, such as a trial; None if there is none. In a quick estimate, `before` is the only
-        part.
+        before the performance test, such as a trial; None if there is none.
         """
         parts_before = [before] if before else []
-        if self.config.quick:
+        if self.config.quick:  # An estimate makes no full test.
             return parts_before
         test_parts = list[TestPart]()
         if self.config.mode != "performance":
@@ -275,45 +276,46 @@ class Plan(Load):
         return TestPart("accuracy test", f"{self.samples:,} samples, as long as they take", seconds)
 
     def performance_part(self) -> TestPart:
-        """Return the performance test as a part of the run. If there are several levels of concurrency, it is at the
-        highest.
+        """Return the performance test as a part of the run.
 
-        If its length is not known yet, it takes at least the minimum duration.
+        If the user gave several numbers of requests in flight, the test with the highest number is returned.
         """
-        at_highest = self.with_concurrency()
-        known_length = self.pattern.length(at_highest)
+        plan = self.with_concurrency()
+        known_length = self.pattern.length(plan)
         if known_length:
             _, seconds = known_length
-            return TestPart("performance test", at_highest.length, seconds)
-        text = f"at least {minutes(self.min_duration_s)}"
+            return TestPart("performance test", plan.length, seconds)
+        text = f"at least {duration_text(self.min_duration_s)}"
         if isinstance(self.pattern, Poisson):  # A slow server takes much longer, since the queries have a minimum, too.
-            queries = self.pattern.planned_queries(at_highest)
-            text += f" and {queries:,} queries, {minutes(queries)} at 1 query/s"
+            queries = self.pattern.planned_queries(plan)
+            seconds_at_1_qps = queries
+            text += f" and {queries:,} queries, {duration_text(seconds_at_1_qps)} at 1 query/s"
         return TestPart("performance test", text, self.min_duration_s, bound="at least ")
 
     def total(self, before: TestPart | None = None, start: str = "from here on") -> str:
-        """Return the parts of a run in one line, with the sum of their times, counted from `start`.
+        """Return the parts of a run in one line, with the sum of their times. `start` says from when on, in words.
 
-        The sum is a lower bound ("at least") if a part's time is unknown or is itself a lower bound. It then leaves out
-        the parts whose time is an upper bound ("at most"), since they may take less.
+        `before` is a part that comes before the performance test, such as a trial; None if there is none.
         """
         test_parts = self.parts(before)
-        is_open = any(part.seconds is None or part.bound == "at least " for part in test_parts)
+        # If a part takes an unknown time, or a time that is only a minimum, the sum is a minimum, too.
+        is_minimum = any(part.seconds is None or part.bound == "at least " for part in test_parts)
         timed_texts, untimed_texts = [], []
         total_s = 0.0
         for part in test_parts:
             if part.seconds is None:
                 untimed_texts.append(f"{part.name} as long as it takes")
                 continue
-            timed_texts.append(f"{part.name} {part.bound}{minutes(part.seconds)}")
-            if not (is_open and part.bound == "at most "):
+            timed_texts.append(f"{part.name} {part.bound}{duration_text(part.seconds)}")
+            may_be_shorter = part.bound == "at most "
+            if not (is_minimum and may_be_shorter):  # A minimum cannot count on a part that may be shorter.
                 total_s += part.seconds
-        prefix = "at least" if is_open else "about"
-        return f"{prefix} {minutes(total_s)} {start}: {', '.join(timed_texts + untimed_texts)}"
+        prefix = "at least" if is_minimum else "about"
+        return f"{prefix} {duration_text(total_s)} {start}: {', '.join(timed_texts + untimed_texts)}"
 
 
-def minutes(seconds: float) -> str:
-    """Return a length of time as text in the unit that people would use: days, hours, minutes or seconds.
+def duration_text(seconds: float) -> str:
+    """Return a duration as text in the unit that people would use: days, hours, minutes or seconds.
 
     Days and hours are used from two on, minutes from one on.
     """

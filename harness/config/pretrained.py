@@ -4,7 +4,7 @@ import functools
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from harness.config.engine import EngineConfig
+from harness.config.engine import EngineConfig, ServerFlags
 from harness.config.hub_environment import is_hub_reachable
 from harness.config.hub_refusals import hub_refusal
 from harness.config.models import SHAPE
@@ -15,6 +15,9 @@ from harness.core.reading import check_regular
 from harness.core.stored_text import LFS_POINTER, data_files, is_lfs_pointer
 from harness.core.tokenizer import Tokenizer
 
+DEMO_HINT = "--model demo needs neither network nor token"
+# Only the tokenizer of a served model is loaded here, to count the tokens of prompts and answers.
+TOKENIZER_HINT = "--model takes the folder or the hub's name of the served model, for its tokenizer"
 Loaded_co = TypeVar("Loaded_co", covariant=True)
 
 
@@ -113,7 +116,9 @@ def load_failure_text(config: EngineConfig, error: Exception) -> str:
     """Return in one line why a model cannot be loaded, such as an unusable folder, no access, or no network."""
     if Path(config.model_path).is_dir():
         return f"--model {config.model_path}: {folder_problem(Path(config.model_path), str(error))}."
-    return hub_refusal(config.model_path, error)
+    if isinstance(config, ServerFlags) and config.endpoint:  # Of a served model, only the tokenizer is loaded here.
+        return hub_refusal(config.model_path, error, TOKENIZER_HINT)
+    return hub_refusal(config.model_path, error, DEMO_HINT)
 
 
 def folder_problem(folder: Path, text: str) -> str:

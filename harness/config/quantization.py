@@ -24,19 +24,19 @@ class QuantizationNote(schema.File):
 def format_of(config: EngineConfig) -> str:
     """Return the number format of the weights in words, such as "bf16" or "fp8 (static, compressed-tensors)".
 
-    Weights that are not quantized in the checkpoint have the format of --precision, or that of --quantization if the
-    engine quantizes them. Otherwise the formats stored in the checkpoint are named. In parentheses follow what is done
-    to activations, and the method of quantization, unless they are unknown or the same as the format's name.
+    In parentheses follow what is done to activations, and the method of quantization, as far as they are known.
     """
     stored = stored_formats(config)
-    if not stored:
-        if config.quantization == "none":
-            return config.precision
+    is_quantized_checkpoint = bool(stored)
+    if not is_quantized_checkpoint and config.quantization == "none":
+        return config.precision
+    if not is_quantized_checkpoint:  # The engine quantizes the weights when it loads them.
         return f"{config.quantization} (made on loading), {config.precision}"
     names = [stored_format.name for stored_format in stored]
     name = " and ".join(dict.fromkeys(names))
     details = [stored_format.activations for stored_format in stored]
-    details.append(stored[0].method)
+    details.append(stored[0].method)  # All formats of a checkpoint have the same method.
+    # An unknown detail is empty. A method with the name of the format, such as fp8, is not named a second time.
     words = [word for word in dict.fromkeys(details) if word not in ("", name)]
     if not words:
         return name
@@ -103,43 +103,45 @@ def scaling_of(is_dynamic: object) -> str:
 def method_format(stored: Mapping[str, object], method: str) -> StoredFormat:
     """Return the format of a method that uses one format for all layers.
 
-    `stored` is the checkpoint's description of its quantization. AWQ, GPTQ and bitsandbytes have fields of their own.
-    For fp8 of transformers, FBGEMM, ModelOpt, Quark and torchao, a word in the description tells the format. The format
-    of any other method has the method's name.
+    `stored` is the checkpoint's description of its quantization, in which each method has fields of its own. If no
+    field tells the format, it has the method's name.
     """
     bits = float(number_or_zero(stored, "bits") or number_or_zero(stored, "w_bit"))
     if method in ("awq", "gptq"):
         return StoredFormat(method, bits, WEIGHTS_ALONE, method)
+    if method == "bitsandbytes" and stored.get("load_in_4bit"):
+        return StoredFormat(str(stored.get("bnb_4bit_quant_type", "int4")), 4, WEIGHTS_ALONE, method)
     if method == "bitsandbytes":
-        if stored.get("load_in_4bit"):
-            return StoredFormat(str(stored.get("bnb_4bit_quant_type", "int4")), 4, WEIGHTS_ALONE, method)
         return StoredFormat("int8", 8, WEIGHTS_ALONE, method)
-    quark = dict_or_empty(stored, "global_quant_config")
-    # The words of ModelOpt, of Quark, and of torchao for their formats.
-    words = stored.get("quant_algo") or quark.get("weight") or stored.get("quant_type") or method
-    text = str(words).lower()
-    activations = activations_of(stored, method, text)
-    for key, (name, width) in NUMBER_FORMATS.items():
-        if key in text:
+    modelopt, torchao = stored.get("quant_algo"), stored.get("quant_type")
+    quark = dict_or_empty(stored, "global_quant_config").get("weight")
+    # These are texts such as "FP8". Of any other method, such as fbgemm_fp8, the name may tell the format.
+    description = str(modelopt or quark or torchao or method).lower()
+    activations = activations_of(stored, method, description)
+    for word, (name, width) in NUMBER_FORMATS.items():
+        if word in description:
             return StoredFormat(name, width, activations, method)
     return StoredFormat(method, bits, activations, method)
 
 
-def activations_of(stored: Mapping[str, object], method: str, text: str) -> str:
-    """Return what a method does to activations: "dynamic" or "static" scales, or weights alone. Empty if unknown.
+def activations_of(stored: Mapping[str, object], method: str, format_text: str) -> str:
+    """Return how a method scales activations: "dynamic", "static", or not at all (weights alone). Empty if unknown.
 
-    `stored` is the checkpoint's description of its quantization, `text` the words for its format in lower case.
+    `stored` is the checkpoint's description of its quantization, `format_text` its words for the format in lower case.
     """
-    inputs = dict_or_empty(dict_or_empty(stored, "global_quant_config"), "input_tensors")  # Quark's
-    if inputs:
-        return scaling_of(inputs.get("is_dynamic", True))
-    if "activation_scheme" in stored:
+    quark_inputs = dict_or_empty(dict_or_empty(stored, "global_quant_config"), "input_tensors")
+    if quark_inputs:
+        return scaling_of(quark_inputs.get("is_dynamic", True))
+    if "activation_scheme" in stored:  # fp8 of transformers
         return scaling_of(stored["activation_scheme"] != "static")
-    if method == "fbgemm_fp8" or "dynamicactivation" in text or "per_token" in text:
+    is_torchao_dynamic = "dynamicactivation" in format_text
+    is_modelopt_dynamic = "per_token" in format_text
+    if method == "fbgemm_fp8" or is_torchao_dynamic or is_modelopt_dynamic:
         return "dynamic"
-    if stored.get("quant_algo"):  # ModelOpt stores the scales in the checkpoint.
+    if stored.get("quant_algo"):  # Any other format of ModelOpt has its scales in the checkpoint.
         return "static"
-    return WEIGHTS_ALONE if "weightonly" in text else ""
+    is_torchao_weights_alone = "weightonly" in format_text
+    return WEIGHTS_ALONE if is_torchao_weights_alone else ""
 
 
 def number_or_zero(words: Mapping[str, object], key: str) -> int | float:
@@ -154,19 +156,19 @@ def quantization_config(config: EngineConfig) -> dict[str, object]:
     As in vLLM, the description is in config.json, or in hf_quant_config.json for ModelOpt's older exports. That file is
     looked for in the model's folder or, for a model of the hub, in the hub's cache on this machine.
     """
-    description = getattr(load_shape(config), "quantization_config", None)
+    description = getattr(load_shape(config), "quantization_config", None)  # from config.json
     if description:
         return dict(description)
     from huggingface_hub import try_to_load_from_cache
 
     path = Path(config.model_path) / QUANT_CONFIG
-    if not path.parent.is_dir():
+    if not path.parent.is_dir():  # The model is one of the hub.
         cached = try_to_load_from_cache(config.model_path, QUANT_CONFIG)
         if isinstance(cached, str):
             path = Path(cached)
     if not path.is_file():
         return {}
     match files.read_json(path):
-        case {"quantization": {"quant_algo": str()} as fields}:
+        case {"quantization": {"quant_algo": str()} as fields}:  # the form of ModelOpt
             return {"quant_method": "modelopt", **fields}
     return {}

@@ -27,40 +27,40 @@ def resolve(
 
     `request_set` takes the place of MLPerf's samples. `reference_model` and `random_weights` are facts about the model.
     Raises UsageError if there are fewer samples than asked for, if a request is too long, if the GPUs do not suffice,
-    or if a test would take longer than any may.
+    or if a test would take too long.
     """
-    notes: list[str] = []
+    notes: list[str] = []  # for the report: how each `auto` was resolved
     task, replay = config.task, None
     if request_set:
         task, replay = replace(task, samples=request_set.samples), request_set.replay
     count = sample_count(config, task, replay, notes)
-    tensor = data = 1  # behind an endpoint, the server decides how to use its GPUs
+    gpus_per_copy = copies = 1  # Behind an endpoint, the server decides how to use its GPUs.
     if config.is_in_process:
-        tensor, data = parallelism(config, gpus, weight_bytes)
+        gpus_per_copy, copies = parallelism(config, gpus, weight_bytes)
     seconds = least_duration_s(config, task, count, request_set, notes)
     if gpus and config.is_in_process and "auto" in (config.tensor_parallel_size, config.data_parallel_size):
         notes.append(
             f"parallelism: {len(gpus)} visible GPU(s), weights of {weight_bytes / 2**30:.1f} GiB: "
-            f"tensor parallel {tensor}, data parallel {data}"
+            f"tensor parallel {gpus_per_copy}, data parallel {copies}"
         )
     seeds = mlperf.SEEDS_BY_ROUND[config.round]
     if config.seed is not None:
-        seeds = mlperf.Seeds(config.seed, config.seed, config.seed)
+        seeds = mlperf.Seeds(config.seed, config.seed, config.seed)  # LoadGen has three generators of random numbers.
     return Plan(
         config=config,
         task=task,
         samples=count,
         min_duration_s=seconds,
         max_model_len=context_length(config, request_set),
-        tensor_parallel_size=tensor,
-        data_parallel_size=data,
+        tensor_parallel_size=gpus_per_copy,
+        data_parallel_size=copies,
         seeds=seeds,
         reference_model=reference_model,
         random_weights=random_weights,
         notes=tuple(notes),
         target_qps=known_rate(config, count, replay),
         samples_per_query=query_samples(config, count),
-        concurrency=config.highest_level or None,
+        concurrency=config.highest_level or None,  # 0: the user gave no number of requests in flight
         request_set=request_set,
     )
 
@@ -85,23 +85,23 @@ def least_duration_s(
 ) -> float:
     """Return the minimum duration in seconds: the user's, or else the trace's, or else the task's.
 
-    If the run uses fewer of MLPerf's samples, the task's duration is reduced in proportion, and `notes` gets a note
-    about it. It is not reduced for the user's own requests, or if the client sends the requests: such a test repeats
-    its samples until the time is over.
+    If the run uses only `count` of MLPerf's samples, the task's duration is reduced in proportion, and a note that says
+    so is added to `notes`.
     """
     given_s = None if config.min_duration == "auto" else config.min_duration
-    if request_set and request_set.replay:
+    if request_set and request_set.replay:  # A trace may end before the task's duration.
         return request_set.replay.least_s(given_s)
     if given_s is not None:
         return given_s
-    whole = task.min_duration_s
+    full_s = task.min_duration_s
+    # These tests repeat their samples until the time is over, so the number of samples does not matter.
     if request_set or config.scenario_rules.pattern.is_timed_by_client:
-        return whole
+        return full_s
     share = count / task.samples
-    least = max(1.0, round(whole * share, 1))
-    if least != whole:
-        notes.append(f"minimum duration: {least:g} s = {whole:g} s x {count:,} / {task.samples:,}")
-    return least
+    reduced_s = max(1.0, round(full_s * share, 1))
+    if reduced_s != full_s:
+        notes.append(f"minimum duration: {reduced_s:g} s = {full_s:g} s x {count:,} / {task.samples:,}")
+    return reduced_s
 
 
 def query_samples(config: RunConfig, count: int) -> int:
@@ -127,12 +127,14 @@ def known_rate(config: RunConfig, count: int, replay: Replay | None) -> float | 
     `count` queries would take longer than is allowed, at the rate or at the lowest of several.
     """
     pattern = config.scenario_rules.pattern
-    rate: object = None
-    if pattern.rate_flag.endswith("_qps"):  # Any other flag gives a number of samples or of requests in flight.
+    rate: object = None  # a number, several numbers, or a word such as "auto"
+    # Other loads are a number of samples or of requests in flight.
+    is_load_a_rate = pattern.rate_flag.endswith("_qps")
+    if is_load_a_rate:
         rate = getattr(config, pattern.rate_flag)
     if replay:
         rate = replay.rate
-    elif rate == "auto" and config.rate_ends:
+    elif rate == "auto" and config.rate_ends:  # the ends of a ramp
         rate = sum(config.rate_ends) / 2
     lowest = min(rate) if isinstance(rate, tuple) else rate
     if pattern.is_rated and isinstance(lowest, float):
@@ -157,8 +159,8 @@ def check_duration(config: RunConfig, count: int, rate: float) -> None:
 def context_length(config: RunConfig, request_set: RequestSet | None) -> int:
     """Return the longest prompt plus answer in tokens: the user's, or else what the model's data and the requests need.
 
-    Raises UsageError if the user's context, or a request, is longer than the model supports, or if a request is longer
-    than the user's context.
+    Raises UsageError if the user's context is longer than the model supports, or if a request is longer than the user's
+    context or than the model supports.
     """
     supported, given_context = config.model_spec.positions, config.max_model_len
     if given_context != "auto" and supported and given_context > supported:

@@ -222,7 +222,8 @@ class RunConfig(workload.WorkloadFlags, engine.EndpointFlags):
             yield "--dry-run has no summary for --json to print: remove one of them."
         if self.profile and "profiler_config" in self.engine_args:
             yield "--engine-arg profiler_config: --profile sets it."
-        if self.is_timed and self.is_official_workload and self.max_new_tokens < mlperf.FEWEST_STREAMED_TOKENS:
+        has_too_short_answers = self.is_official_workload and self.max_new_tokens < mlperf.FEWEST_STREAMED_TOKENS
+        if self.has_token_times and has_too_short_answers:
             yield (
                 f"--max-new-tokens {self.max_new_tokens}: answers of less than {mlperf.FEWEST_STREAMED_TOKENS} tokens "
                 f"have no time per output token, which is a result of --scenario {self.scenario}."
@@ -234,9 +235,9 @@ class RunConfig(workload.WorkloadFlags, engine.EndpointFlags):
         These are --mode accuracy with any measurement of speed, --minutes without a search or a curve, and flags of a
         test or a report with --quick.
         """
-        speed_test = self.speed_test
-        if self.mode == "accuracy" and speed_test:
-            yield f"{speed_test} measures speed: remove --mode accuracy."
+        speed_flag = self.speed_flag
+        if self.mode == "accuracy" and speed_flag:
+            yield f"{speed_flag} measures speed: remove --mode accuracy."
         if self.minutes is not None and not self.takes_minutes:
             yield (
                 f"--minutes {self.minutes:g}: only of a search or a curve (--server-target-qps max or 5,10,20, "
@@ -257,13 +258,14 @@ class RunConfig(workload.WorkloadFlags, engine.EndpointFlags):
         choosing_flag = scenario_flag(self.named_settings)
         if choosing_flag:
             choice = flag_name(choosing_flag)
-        unused = set.intersection(*map(unused_settings, self.scenarios))
+        used_by_none = set.intersection(*map(unused_settings, self.scenarios))
         for name in (*SCENARIO_BY_FLAG, *LIMIT_FLAGS):
-            if name not in self.named_settings or name not in unused:
-                continue
+            if name not in self.named_settings or name not in used_by_none:
+                continue  # The flag was not given, or a scenario of the command uses it.
             using_scenarios = [rules.name for rules in mlperf.SCENARIOS.values() if name in rules.flags]
             implied_scenario = SCENARIO_BY_FLAG.get(name)
-            if using_scenarios == [implied_scenario]:
+            is_used_by_implied_alone = using_scenarios == [implied_scenario]
+            if is_used_by_implied_alone:
                 yield f"{flag_name(name)} implies --scenario {implied_scenario}: remove {choice}."
             else:
                 yield f"{flag_name(name)} has no effect with {choice}: use --scenario {', '.join(using_scenarios)}."
@@ -290,26 +292,29 @@ class RunConfig(workload.WorkloadFlags, engine.EndpointFlags):
 
         Raises UsageError for addresses or lengths that cannot be used.
         """
+        # Lengths and addresses are read here only so that a wrong one raises its error before anything is loaded.
         for name in {"input_len", "output_len"} & given:
-            lengths.lengths(flag_name(name), getattr(self, name))  # only to raise the error early
-        exporters = [*map(server_addresses.parse_exporter_address, self.telemetry_url)]  # each of them is checked
+            lengths.lengths(flag_name(name), getattr(self, name))
+        for url in self.telemetry_url:
+            server_addresses.parse_exporter_address(url)
         scenario = SCENARIO_BY_FLAG.get(scenario_flag(given), self.scenario)
         rules = mlperf.SCENARIOS[scenario]
         implied = super().implications(given) | {
             "metrics_url": server_addresses.check_addresses(self.metrics_url, "--metrics-url"),
-            "extra_metrics": self.extra_metrics or bool(exporters),  # What exporters report is recorded each second.
+            # The exporters at these URLs are read once a second, as are the other extra metrics.
+            "extra_metrics": self.extra_metrics or bool(self.telemetry_url),
             "scenario": scenario,
         }
         if self.quick and self.mode == "both":  # An estimate has no accuracy test.
             implied["mode"] = "performance"
         if self.category == "auto":
-            implied["category"] = rules.categories[0]
-        for name, default in rules.pattern.defaults.items():
+            implied["category"] = rules.categories[0]  # the first category that has this scenario
+        for name, default in rules.pattern.defaults.items():  # flags that this scenario needs, such as --concurrency
             implied[name] = getattr(self, name) or default
         return implied
 
     @property
-    def speed_test(self) -> str:
+    def speed_flag(self) -> str:
         """The first given flag that needs a performance test, in words for an error message. Empty if there is none."""
         if self.batches:
             return "--samples-per-query with several numbers"
@@ -322,7 +327,7 @@ class RunConfig(workload.WorkloadFlags, engine.EndpointFlags):
         return "--quick" if self.quick else ""
 
     @property
-    def is_timed(self) -> bool:
+    def has_token_times(self) -> bool:
         """Tell whether the time of each token is a result."""
         return self.scenario_rules.pattern.is_streamed and self.mode != "accuracy"
 

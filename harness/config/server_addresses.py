@@ -68,8 +68,9 @@ def parse_exporter_address(url: str) -> ExporterAddress:
     (address,) = check_addresses([page], "--telemetry-url")
     gpus = [name for name in labels.get("gpu", "").split(",") if name]
     host = labels.get("host", "")
-    names_nothing = not labels or ("gpu" in labels and not gpus) or ("host" in labels and not host)
-    if names_nothing or set(labels) - {"gpu", "host"}:
+    has_empty_label = ("gpu" in labels and not gpus) or ("host" in labels and not host)
+    has_unknown_label = not labels.keys() <= {"gpu", "host"}
+    if not labels or has_empty_label or has_unknown_label:
         raise UsageError(f"--telemetry-url {address}: name the server's GPUs by ?gpu=0,1 or ?host=NAME at its end.")
     return ExporterAddress(address, gpus, host)
 

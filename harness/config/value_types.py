@@ -65,7 +65,7 @@ def types_of(settings: type[BaseModel], name: str) -> dict[str, TypeSchema]:
     """
     schema = TypeAdapter(settings.model_fields[name].rebuild_annotation()).json_schema()
     types: dict[str, TypeSchema] = {}
-    for option_schema in schema.get("anyOf", [schema]):
+    for option_schema in schema.get("anyOf", [schema]):  # A setting of several types has a schema for each.
         match option_schema:
             case {"const": only}:
                 types["choice"] = {"enum": [only]}

@@ -44,14 +44,14 @@ def loaded_files(folder: Path, suffix: str, index: str, whole: str) -> list[Path
     """Return the files of one format that an engine would load. Files that should exist but do not are included.
 
     They are the shards (the parts of one set of weights) that the file `index` lists. Without an index, they are the
-    file `whole` or, if that is missing, all files with this suffix. Files that are no weights are left out, and so is a
-    second copy of the weights, unless there is no other copy.
+    file `whole` or, if that is missing, all files of weights with this suffix.
     """
     if index and (folder / index).is_file():
         return [folder / shard for shard in shards_of(folder / index)]
     paths = [path for path in data_files(folder, f"*.{suffix}") if not OTHER_FILES.fullmatch(path.name)]
+    # A folder may have the same weights a second time, under other names. They count only if there is no first copy.
     main_paths = [path for path in paths if not path.name.startswith(SECOND_COPY)]
-    if not main_paths:  # What looks like a second copy is the only one.
+    if not main_paths:
         main_paths = paths
     if folder / whole in main_paths:
         return [folder / whole]
@@ -66,15 +66,15 @@ def shards_of(index: Path) -> list[str]:
     raise UsageError(f"{index}: it lists no files (no weight_map in it): copy it again.")
 
 
-def all_shards(found: Sequence[Path]) -> list[Path]:
-    """Return the found files and the shards that are missing beside them, sorted.
+def all_shards(existing: Sequence[Path]) -> list[Path]:
+    """Return the existing files of weights and the shards that are missing beside them, sorted.
 
     The name of a shard, such as model-00001-of-00002, says how many there are.
     """
-    paths = list(found)
-    for path in found:
+    paths = list(existing)
+    for path in existing:
         shard_name = SHARD_NAME.fullmatch(path.name)
-        if not shard_name:
+        if not shard_name:  # The file is whole, or its name has another form.
             continue
         model, _, count = shard_name.groups()
         for number in range(1, int(count) + 1):
@@ -84,19 +84,19 @@ def all_shards(found: Sequence[Path]) -> list[Path]:
     return sorted(paths)
 
 
-def check_files(found: Sequence[Path], name: str) -> None:
+def check_files(paths: Sequence[Path], name: str) -> None:
     """Raise UsageError for the first file of weights that is missing, cut short, or a pointer of Git LFS.
 
     `name` is the user's name of the model, for the message.
     """
-    missing = [path.name for path in found if not path.exists()]
+    missing = [path.name for path in paths if not path.exists()]
     if missing:
         raise UsageError(
-            f"{name}: {missing[0]} is missing, {len(missing):,} of {len(found):,} files of its weights: copy "
+            f"{name}: {missing[0]} is missing, {len(missing):,} of {len(paths):,} files of its weights: copy "
             "the folder again, or download the model again.",
             flag="--model",
         )
-    for path in found:
+    for path in paths:
         if is_lfs_pointer(path):
             raise UsageError(f"{name}: {path.name} is {LFS_POINTER}.", flag="--model")
         if is_cut_short(path):
@@ -114,14 +114,14 @@ def is_cut_short(path: Path) -> bool:
         return False
     with path.open("rb") as file:
         length = int.from_bytes(file.read(8), "little")
-        if not 0 < length <= LARGEST_HEADER:
+        if not 0 < length <= LARGEST_HEADER:  # This is no header of safetensors, which the engine will report.
             return False
-        if size < 8 + length:
+        if size < 8 + length:  # The file ends within its header.
             return True
         try:
             header = json.loads(file.read(length))
             header.pop("__metadata__", None)
             ends = [tensor["data_offsets"][1] for tensor in header.values()]
-            return size < 8 + length + max(ends, default=0)
+            return size < 8 + length + max(ends, default=0)  # whether the data of the last tensor are not all there
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
             return False

@@ -113,13 +113,13 @@ class RequestSet:
     def check_context(self, most: int, limit_text: str) -> None:
         """Raise UsageError if a prompt and its answer take more than `most` tokens.
 
-        `limit_text` is the part of the message that says what sets this limit. The remedy depends on whether the
-        lengths were drawn (`exact`) or come from a file.
+        `limit_text` is the part of the message that says what sets this limit.
         """
         if self.longest <= most:
             return
         remedy = "shorten the prompt, or lower its max_tokens"
-        if self.exact:
+        gives_lengths = self.exact  # The user gave lengths of prompts and answers, not the prompts themselves.
+        if gives_lengths:
             remedy = "shorten the lengths, or use a smaller sigma"
         raise UsageError(f"{self.longest_at}: prompt and answer take {self.longest:,} tokens; {limit_text}: {remedy}.")
 
@@ -132,9 +132,10 @@ class WorkloadFlags(Settings):
     seconds,input_tokens,output_tokens[,prefix_id,prefix_tokens], is replayed, with requests of its lengths.
     --server-target-qps scales ramps and traces to another mean rate."""
     workload: str = flag(OFFICIAL_WORKLOAD, BENCHMARK_TOPIC, "work")
-    """A named workload (-h ends with their list); a file of requests, a profile (YAML) or hf:NAME of the hub. Files
-    are JSON lines, each with prompt, messages or prompt_token_ids, and max_tokens, or ShareGPT's. All but
-    summarization: --mode performance, never comparable with MLPerf."""
+    """A named workload, such as chat (the help of run lists them); a file of requests (JSON, CSV or text), a profile
+    (YAML) or hf:NAME of the hub. Requests in JSON lines have prompt, messages or prompt_token_ids, and max_tokens; a
+    JSON list, ShareGPT's JSON, a table with the column prompt and a text with one prompt a line are read as well. All
+    but summarization: --mode performance, never comparable with MLPerf."""
     prompt_column: str | None = flag(None, BENCHMARK_TOPIC, "work")
     """The key or column with the prompt's text. Unset: prompt."""
     input_len: str | None = flag(None, BENCHMARK_TOPIC, "work")
@@ -181,7 +182,7 @@ class WorkloadFlags(Settings):
         if parsed is None:
             return ()
         shape, numbers = parsed
-        return numbers if shape.has_ends else ()
+        return numbers if shape.is_ramp else ()
 
     @property
     def has_own_rate(self) -> bool:

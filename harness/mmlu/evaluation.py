@@ -32,11 +32,11 @@ REQUESTS_PER_SLOT = 2  # requests in flight for each that the engine can compute
 def evaluate(config: MMLUConfig, run: run_folder.RunFolder, display: progress.Display) -> int:
     """Run one MMLU evaluation from the questions to the report, and return the exit code.
 
-    The evaluation is also added to the history and the index, and sent to MLflow if asked. Raises BenchmarkError if the
-    questions, the engine or a file fails.
+    The evaluation is also added to the history and the index of all evaluations, and sent to MLflow if asked. Raises
+    BenchmarkError if the questions cannot be used, the engine fails, or a file cannot be written.
     """
     facts = MMLUFacts(config=recorded_settings(config), **benchmark_run.first_facts())
-    write_json(run.path / "config.json", facts.model_dump(mode="json"))  # It is completed at the end.
+    write_json(run.path / "config.json", facts.model_dump(mode="json"))  # so far; it is written again at the end
     display.say(f"MMLU, {config.model}, {config.num_fewshot}-shot")
 
     subjects = questions.chosen_subjects(config.subjects)
@@ -45,17 +45,20 @@ def evaluate(config: MMLUConfig, run: run_folder.RunFolder, display: progress.Di
     begin = time.perf_counter()
     prompts = question_prompts.build_prompts(data, config.num_fewshot, tokenizer, config.context)
     facts.prompts_s = round(time.perf_counter() - begin, 3)
-    letters = question_prompts.letter_tokens(tokenizer, question_prompts.prompt_text(data.test[0], []))
+    # An answer is a letter, A to D. Its token may depend on the text before it, so any question without examples goes
+    # before it.
+    any_prompt = question_prompts.prompt_text(data.test[0], examples=[])
+    letters = question_prompts.letter_tokens(tokenizer, any_prompt)
     counts = f"{len(prompts):,} of {data.test_questions:,} questions on {len(subjects)} subjects"
     display.leave_line(f"{counts} from {data.source}")
 
-    plan = resolve(config.run, nvml.gpus(), checkpoint.weight_bytes(config))
+    plan = resolve(config.engine_run, nvml.gpus(), checkpoint.weight_bytes(config))
     engine = engines.create(plan, run.path, may_score=True)
     start(engine, facts, run, config.stall_timeout, display)
     watchdog = Watchdog(engine, config.stall_timeout)
     display.stage("warming up", "load")
-    # vLLM compiles the ranking of log-probabilities at the first request, which is therefore not measured. It consists
-    # of the letters alone, so it puts nothing of a measured prompt into the prefix cache.
+    # vLLM compiles the ranking of log-probabilities at the first request, so that request is not measured. Its prompt
+    # is the letters alone, so that no part of a measured prompt is in the prefix cache afterwards.
     warm_up_prompt = prompts[0]._replace(tokens=letters)
     ask_all([warm_up_prompt], letters, engine, watchdog, display, run.path)
     display.stage("asking", "load")
@@ -73,7 +76,7 @@ def evaluate(config: MMLUConfig, run: run_folder.RunFolder, display: progress.Di
     history_line = facts.config | summary.model_dump(mode="json")
     history_line |= {"started": facts.started, "gpus": facts.system.gpus}
     history.finish(run, history_line, say=display.leave_line)
-    with history.or_say(display.leave_line, f"{config.runs / 'index.md'} could not be written"):
+    with history.report_os_error(display.leave_line, f"{config.runs / 'index.md'} could not be written"):
         history.write_index(config.runs, "mmlu_index.md.j2", MMLUHistory)
     last_screen.show(display.console, report, run.path / "report.html")
     tracking.send_to_mlflow(run.path, config.mlflow, config.results_dir, display.leave_line)
@@ -81,11 +84,13 @@ def evaluate(config: MMLUConfig, run: run_folder.RunFolder, display: progress.Di
 
 
 def recorded_settings(config: MMLUConfig) -> dict[str, JsonValue]:
-    """Return the settings as config.json stores them: without secrets, and with the
-    resolved context and data source.
+    """Return the settings as config.json stores them.
+
+    Secrets are masked. The context and the data source have the values that the evaluation uses, such as 4096 for auto.
     """
     settings = config.model_dump()
-    settings["engine_arg"] = [secrets.hide_word(pair) for pair in config.engine_arg]
+    # An engine argument is text, NAME=VALUE, which may be a password.
+    settings["engine_arg"] = [secrets.hide_word(name_and_value) for name_and_value in config.engine_arg]
     settings["max_model_len"] = config.context
     settings["dataset_path"] = config.folder or "hub"
     recorded: dict[str, JsonValue] = json_value(settings)
@@ -102,20 +107,24 @@ def ask_all(
 ) -> list[MMLUAnswer]:
     """Return the engine's answers in the order of the prompts.
 
-    `letters` are the tokens of the four choices. So many requests are in flight that the engine is always busy. Raises
-    EngineError if the engine fails or stalls, or BenchmarkError if the disk with `folder`, the run's, is full.
+    `letters` are the tokens of the four choices. `folder` is the run's: the run ends when its disk is full. Raises
+    EngineError if the engine fails or stalls, or BenchmarkError for a full disk.
     """
     counters = progress.Counters(issued=len(prompts))
 
     def watch() -> None:
+        """Show how many questions are answered. Raises an error if the engine fails or stalls, or the disk is full."""
         display.tick(counters, len(prompts))
         watchdog.check_run(folder)
 
     async def answer_all() -> list[MMLUAnswer]:
+        """Return the answers to all prompts, which are asked as soon as another request may be in flight."""
+        # More requests are in flight than the engine computes at once, so it always has the next one at hand.
         free_places = asyncio.Semaphore(REQUESTS_PER_SLOT * engine.concurrency)
 
         async def answer(prompt: QuestionPrompt) -> MMLUAnswer:
-            async with free_places:
+            """Return the engine's answer to one prompt, with the time from sending it, and count it for the display."""
+            async with free_places:  # waits until fewer requests are in flight than there are places
                 begin = time.perf_counter()
                 choice = await engine.score_choices(prompt.tokens, letters)
                 counters.completed += 1
@@ -124,5 +133,5 @@ def ask_all(
 
         return await asyncio.gather(*map(answer, prompts))
 
-    watchdog.restart_stall_timer()
+    watchdog.restart_stall_timer()  # Before its first request, the engine had nothing to answer.
     return engine.run(answer_all(), watch)

@@ -50,17 +50,17 @@ class MMLUConfig(ServerFlags):
         return super().implications(given)
 
     @property
-    def run(self) -> RunConfig:
-        """The settings of the engine as those of a benchmark run, from which an engine is started."""
+    def engine_run(self) -> RunConfig:
+        """The engine's settings as those of a benchmark run: the code that starts an engine takes such a run."""
         engine_settings = self.values(self.named_settings & set(ServerFlags.model_fields))
-        # An evaluation has an accuracy of its own, so the mode that needs no accuracy test of a run is given.
+        # The mode is "performance", since the accuracy test of a benchmark run is not MMLU's and is not wanted here.
         return RunConfig.from_mapping(
             engine_settings | {"max_model_len": self.context, "seed": self.seed, "mode": "performance"}
         )
 
     @property
     def context(self) -> int:
-        """The most tokens of a prompt and its answer together: as given or, for auto, as the model's row says."""
+        """The most tokens of a prompt and its answer together: the given number, or what auto means for the model."""
         if self.max_model_len == "auto":
             return self.model_spec.mmlu_context
         return self.max_model_len

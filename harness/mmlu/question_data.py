@@ -75,12 +75,12 @@ def chosen_subjects(text: str) -> list[str]:
     chosen = set[str]()
     for item in text.split(","):
         word = item.strip().lower().replace(" ", "_")
-        if not word:
+        if not word:  # such as after a comma at the end
             continue
         if word not in subjects_by_group and word not in DOMAIN_OF:
             hint = given_values.spelling_hint(word, [*subjects_by_group, *SUBJECTS])
             raise UsageError(f"--subjects: MMLU has no subject {word!r}{hint}")
-        chosen.update(subjects_by_group.get(word, [word]))
+        chosen.update(subjects_by_group.get(word, [word]))  # all subjects of a group, or a single subject
     if not chosen:
         raise UsageError("--subjects takes names of subjects or domains, with commas between them.")
     return sorted(chosen)
@@ -89,9 +89,9 @@ def chosen_subjects(text: str) -> list[str]:
 def load_questions(path: Path | None, subjects: Sequence[str], shots: int, limit: int | None, seed: int) -> QuestionSet:
     """Return the questions to ask, and the first `shots` dev questions of each subject as examples.
 
-    The questions come from the folder `path`, or from the hub if it is None. At most `limit` are asked, all if it is
-    None; `seed` draws them. Raises UsageError if a subject has no test questions or too few dev questions, or a file
-    cannot be read.
+    The questions come from the folder `path`, or from the hub if it is None. A `limit` is the most questions to ask,
+    drawn at random by `seed`; None asks all. Raises UsageError if a subject has no test questions or too few dev
+    questions, or a file cannot be read.
     """
     source = str(path or HUB)
     test = questions_by_subject(read_rows(path, "test", subjects), subjects)
@@ -102,13 +102,14 @@ def load_questions(path: Path | None, subjects: Sequence[str], shots: int, limit
     for subject in subjects:
         if not test[subject]:
             raise UsageError(f"{source}: no test questions for {subject}; --subjects names those to use.")
-        if not shots:
+        if not shots:  # The prompts have no examples.
             continue
         count = len(dev[subject])
         if count < shots:
             raise UsageError(f"{source}: {subject} has {count} dev questions; --num-fewshot {shots} needs {shots}.")
         examples[subject] = dev[subject][:shots]
-    return QuestionSet(spread_sample(test, limit, seed), examples, sum(map(len, test.values())), source)
+    question_count = sum(map(len, test.values()))
+    return QuestionSet(spread_sample(test, limit, seed), examples, question_count, source)
 
 
 def spread_sample(test: QuestionsBySubject, limit: int | None, seed: int) -> list[Question]:
@@ -116,7 +117,7 @@ def spread_sample(test: QuestionsBySubject, limit: int | None, seed: int) -> lis
 
     Each subject's questions are shuffled by the seed and placed evenly over [0, 1), with a random offset for each
     subject. The `limit` questions with the lowest places are taken, so a smaller limit asks a part of the questions of
-    a larger one. They are returned in the order of subject and number.
+    a larger one. The result is in the order of subject and number.
     """
     places = []
     for subject, questions in test.items():
@@ -145,7 +146,7 @@ def questions_by_subject(rows: Iterator[StoredQuestion], subjects: Sequence[str]
 
 
 def check_columns(where: str, record: Mapping[str, Any]) -> None:
-    """Raise UsageError if a row lacks one of COLUMNS, as those of other data sets do, such as MMLU-Pro.
+    """Raise UsageError if a row lacks one of COLUMNS, as a row of another data set does, such as MMLU-Pro.
 
     `where` is the place of the row, for the message.
     """
@@ -155,10 +156,10 @@ def check_columns(where: str, record: Mapping[str, Any]) -> None:
 
 
 def check_question(where: str, record: Mapping[str, Any], number: int) -> Question:
-    """Return a row as a question, the one with this number in its subject. The answer may be a letter or an index.
+    """Return a row as a question. In the row, the answer may be a letter or an index.
 
-    Raises UsageError if the row has no question, not four choices, or no valid answer. `where` is the place of the row,
-    for the message.
+    `number` is the question's index among those of its subject. Raises UsageError if the row has no question, not four
+    choices, or no valid answer. `where` is the place of the row, for the message.
     """
     check_columns(where, record)
     text, choices, answer = record["question"], record["choices"], record["answer"]
@@ -259,8 +260,10 @@ def rows_of_csv(tables: Sequence[Path], split: str) -> Iterator[StoredQuestion]:
 def parquet_files(root: Path, split: str, subjects: Sequence[str]) -> list[Path]:
     """Return the Parquet files of a split in the layout of the hub.
 
-    The files of all subjects are in one folder. If there are no such files, each subject has a folder of its own.
+    On the hub, the folder `all` has the questions of all subjects. If there is no such folder, each subject has a
+    folder.
     """
+    # The user may also have named the folder `all` itself, whose files are then directly in `root`.
     tables = data_files(root, f"all/{split}-*.parquet") or data_files(root, f"{split}-*.parquet")
     if tables:
         return tables
@@ -293,8 +296,9 @@ def rows_of_parquet(tables: Sequence[Path]) -> Iterator[StoredQuestion]:
 def rows_of_records(records: Sequence[Mapping[str, Any]], source: str, folder: str) -> Iterator[StoredQuestion]:
     """Yield rows that have COLUMNS, each with its place and its subject.
 
-    The subject is the column `subject` or, if it is empty or missing, the folder's name. Raises UsageError if one of
-    COLUMNS is missing, or if there is no column `subject` and the folder is not named after a subject.
+    The subject is the column `subject` or, if it is empty or missing, the folder's name. `source` names the file or
+    data set in errors. Raises UsageError if one of COLUMNS is missing, or if there is no column `subject` and the
+    folder is not named after a subject.
     """
     for number, record in enumerate(records):
         where = f"{source}: row {number}"

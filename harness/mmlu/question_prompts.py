@@ -49,8 +49,8 @@ def build_prompts(data: QuestionSet, shots: int, tokenizer: Tokenizer, context: 
         encoded_texts = tokenizer(texts)["input_ids"]
         still_unfit = []
         for question, tokens in zip(unfit, encoded_texts, strict=True):
-            prompts[question] = QuestionPrompt(question, tokens, count, shots - count)
-            if len(tokens) >= context:
+            prompts[question] = QuestionPrompt(question, tokens, examples=count, dropped=shots - count)
+            if len(tokens) >= context:  # There is no room for the new token.
                 still_unfit.append(question)
         unfit = still_unfit
     if unfit:

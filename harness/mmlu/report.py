@@ -43,9 +43,9 @@ def write_results(
     seconds: float,
     answers: Sequence[MMLUAnswer],
 ) -> tuple[Overall, Document]:
-    """Write all result files into the run's folder, or none if one fails.
+    """Write all result files into the run's folder, or none if a file cannot be written.
 
-    `seconds` is how long the answers took. Returns the content of overall.json and the report.
+    `seconds` is how long the answers took. Return the content of overall.json and the report.
     """
     summary = overall_of(answers, seconds, data.test_questions, config.num_fewshot, deviations(config, data, answers))
     domains, subjects = group_scores(answers, "domain"), group_scores(answers, "subject")
@@ -106,6 +106,7 @@ def sections(evaluation: Evaluation, picture: Picture) -> Iterator[Section]:
 
 
 def domain_table(domains: ScoresByName) -> Table:
+    """Return a table with a row for each domain: its name and its score."""
     rows = []
     for name, score in domains.items():
         rows.append([name, *score_cells(score)])
@@ -113,6 +114,7 @@ def domain_table(domains: ScoresByName) -> Table:
 
 
 def subject_table(subjects: ScoresByName) -> Table:
+    """Return a table with a row for each subject: its name, its domain and its score."""
     rows = []
     for name, score in subjects.items():
         rows.append([name.replace("_", " "), DOMAIN_OF[name], *score_cells(score)])
@@ -120,6 +122,7 @@ def subject_table(subjects: ScoresByName) -> Table:
 
 
 def settings_table(evaluation: Evaluation) -> Table:
+    """Return a table of how an evaluation was made: its data, time, precision, software and engine arguments."""
     config, facts = evaluation.config, evaluation.facts
     precision: str = config.precision
     if config.quantization != "none":
@@ -187,8 +190,8 @@ def detail_lines(data: QuestionSet, answers: Sequence[MMLUAnswer]) -> str:
 
 
 def document(evaluation: Evaluation) -> Document:
-    """Return the report's main page: the accuracy with its interval, by domain and by
-    subject, speed, cache, and cautions.
+    """Return the head of the report: the accuracy with its interval, by domain and by subject, the speed, the use of
+    the cache, and a caution if the accuracy is not the model's MMLU score.
     """
     summary = evaluation.summary
     low, high = summary.interval_95
@@ -206,7 +209,8 @@ def document(evaluation: Evaluation) -> Document:
     if summary.notes:
         notes = "; ".join(summary.notes)
         lines.append(caution_line(f"not the model's MMLU score: {notes}"))
-    return Document(title(summary), subject(evaluation.config, evaluation.facts, summary), lines)
+    setup = setup_text(evaluation.config, evaluation.facts, summary)
+    return Document(accuracy_title(summary), setup, lines)
 
 
 def subject_mean_text(summary: Overall, subjects: ScoresByName) -> str:
@@ -229,10 +233,11 @@ def cache_text(summary: Overall) -> str:
     return f"{hits} of {number(summary.prompt_tokens)} prompt tokens"
 
 
-def title(summary: Overall) -> str:
+def accuracy_title(summary: Overall) -> str:
     """Return the accuracy as a title, with its standard error if there is one.
 
-    The title says so if the accuracy is not clearly better than guessing, or clearly worse.
+    The title also says if the accuracy is clearly worse than guessing, or is not clearly better. The 95 % interval
+    decides what is clear.
     """
     text = f"{percent(summary.overall_accuracy)} % right"
     if summary.standard_error is not None:
@@ -244,9 +249,10 @@ def title(summary: Overall) -> str:
     return text
 
 
-def subject(config: MMLUConfig, facts: MMLUFacts, summary: Overall) -> str:
-    """Return what was evaluated: number of examples, model, questions, machine and, unless it
-    used an endpoint, the engine.
+def setup_text(config: MMLUConfig, facts: MMLUFacts, summary: Overall) -> str:
+    """Return what was evaluated: number of examples, model, questions, machine and version of vLLM.
+
+    The version of a server behind an endpoint is not known, so it is left out.
     """
     system = facts.system
     machine = f"{system.cores} CPU cores"

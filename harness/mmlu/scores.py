@@ -85,12 +85,14 @@ ScoresByName = dict[str, Score]  # scores by subject, or by domain
 
 
 def group_scores(answers: Sequence[MMLUAnswer], name: str) -> ScoresByName:
-    """Return the score of each domain or each subject, as `name` ("domain" or "subject") says.
+    """Return the score of each domain or of each subject. `name` is "domain" or "subject".
 
-    They are in the order of the domains, then of the alphabet.
+    Domains are in the order of the report. Subjects are in the order of their domains, and within a domain in that of
+    the alphabet.
     """
-    ordered_answers = sorted(answers, key=sort_key)
-    return {key: score_of(group) for key, group in groupby(ordered_answers, attrgetter(name))}
+    ordered_answers = sorted(answers, key=sort_key)  # groupby joins only neighbours
+    answers_by_group = groupby(ordered_answers, attrgetter(name))
+    return {group_name: score_of(group) for group_name, group in answers_by_group}
 
 
 def sort_key(answer: MMLUAnswer) -> tuple[int, str]:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from harness.config.loadgen_schedule import queries_until
 from harness.config.patterns import SURE_QUERIES, ClosedLoop
-from harness.config.plan import Plan, TestPart, minutes
+from harness.config.plan import Plan, TestPart, duration_text
 from harness.core import nvml
 from harness.core.formatting import number
 from harness.core.progress import Display
@@ -152,7 +152,10 @@ class Bench:
         """
         gpus = self.plan.watched_gpus
         is_wanted = bool(gpus and nvml.gpus() and not self.run.config.extra_metrics)
-        with gpu_readings.record_machine(folder / CLOCK_RECORDING, is_wanted, list, gpus, dict):
+        # Neither the engine's metrics (`list` returns none) nor GPUs elsewhere (`dict` returns none) are recorded.
+        with gpu_readings.record_machine(
+            folder / CLOCK_RECORDING, is_wanted, prometheus_metrics=list, gpus=gpus, remote=dict
+        ):
             yield
 
 
@@ -190,21 +193,21 @@ def as_probe(plan: Plan) -> Plan:
 
 
 def at_rate(plan: Plan, qps: float, seconds: float | None = None) -> Plan:
-    """Return the plan of a short test at a rate. It takes `seconds` seconds; if None, a probe's usual length.
-
-    LoadGen always sends whole passes over the samples. So the plan gets fewer samples, such that whole passes have
-    just the queries that are wanted. Otherwise a test that needs one query more than a pass would take twice the time.
-    """
-    length = seconds or probe_s(qps, Goal.of(plan))
-    fewest = min(SURE_QUERIES, ceil(qps * length))  # LoadGen needs SURE_QUERIES for a verdict.
-    queries = max(queries_until(plan.schedule_seed, qps, length), fewest)
+    """Return the plan of a short test at a rate. The test takes `seconds` seconds; if None, a probe's usual length."""
+    length_s = seconds or probe_s(qps, Goal.of(plan))
+    # LoadGen needs SURE_QUERIES for a verdict, but a probe of an estimate may be too short for them.
+    fewest = min(SURE_QUERIES, ceil(qps * length_s))
+    # LoadGen's schedule has random gaps between queries, so only the schedule tells how many come in this length.
+    queries = max(queries_until(plan.schedule_seed, qps, length_s), fewest)
+    # LoadGen always sends whole passes over the samples, so one query more than a pass would take twice the time. The
+    # plan gets fewer samples, such that whole passes have just the queries that are needed.
     passes = ceil(queries / plan.samples)
-    return replace(plan, target_qps=qps, min_duration_s=length, samples=ceil(queries / passes))
+    return replace(plan, target_qps=qps, min_duration_s=length_s, samples=ceil(queries / passes))
 
 
 def probes_part(name: str, count: int, seconds: float = PROBE_S) -> TestPart:
     """Return the part of a run's time table for about `count` probes of `seconds` seconds each."""
-    return TestPart(name, f"{count} probes or so of at least {minutes(seconds)} each", count * seconds)
+    return TestPart(name, f"{count} probes or so of at least {duration_text(seconds)} each", count * seconds)
 
 
 def keep_test(run: BenchmarkRun, plan: Plan, test: Outcome) -> Outcome:
@@ -214,12 +217,13 @@ def keep_test(run: BenchmarkRun, plan: Plan, test: Outcome) -> Outcome:
     other test is added, even if its load was tested before.
     """
     tests = run.facts.probes
-    same_level = [probe for probe in tests if test.unit == ClosedLoop.unit and is_same_load(probe, test)]
-    if same_level:
-        earlier = same_level[0]
-        folders = [*(earlier.repeats or [earlier.folder]), test.folder]
-        logged_tests = [TestRun.read(run.folder.path / folder, plan) for folder in folders]
-        test = level_of(logged_tests, plan, run.folder.path)
+    is_fixed_concurrency = test.unit == ClosedLoop.unit
+    tests_of_same_load = [probe for probe in tests if is_same_load(probe, test)]
+    if is_fixed_concurrency and tests_of_same_load:
+        earlier = tests_of_same_load[0]
+        earlier_folders = earlier.repeats or [earlier.folder]
+        logged_tests = [TestRun.read(run.folder.path / folder, plan) for folder in (*earlier_folders, test.folder)]
+        test = level_of(logged_tests, plan, run.folder.path)  # one outcome of all these tests
         tests[tests.index(earlier)] = test
     else:
         tests.append(test)

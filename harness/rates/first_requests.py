@@ -45,24 +45,22 @@ class BurstResult(NamedTuple):
     def qps(self, lone: LoneRequest) -> float:
         """Estimate the server's capacity in queries/s from the burst.
 
-        A burst of n requests is taken to last a lone request's time + n / capacity. If it took hardly longer than a
-        lone request, the capacity cannot be told. Then returns the rate that the burst completed, which is below the
-        capacity.
+        A burst of n requests is taken to last a lone request's time + n / capacity.
         """
         beyond_s = self.seconds - lone.latency_s
-        if beyond_s <= FITS_SHARE * self.seconds:
+        if beyond_s <= FITS_SHARE * self.seconds:  # The burst was too small to show the capacity, but it is no less.
             return self.answered / self.seconds
         return self.answered / beyond_s
 
 
 def burst_size(wanted: int, at_once: int, lone: LoneRequest) -> int:
-    """Return how many requests to send at once: `wanted`, but no more than the engine runs at once (`at_once`).
-
-    A slow server gets fewer, at least two, so that the burst would end in MOST_BURST_S seconds even if the server
-    answered one request after the other.
+    """Return how many requests to send at once: `wanted`, but no more than the engine runs at once (`at_once`), and no
+    more than a slow server can answer soon.
     """
     most_in_time = wanted
     if lone.latency_s:
+        # A slow server gets so few requests that they end in MOST_BURST_S seconds even if it answers one after the
+        # other. Two are the fewest that show whether it answers several at once.
         most_in_time = max(2, int(MOST_BURST_S / lone.latency_s))
     return max(1, min(wanted, at_once, MOST_BURST_REQUESTS, most_in_time))
 
@@ -70,21 +68,20 @@ def burst_size(wanted: int, at_once: int, lone: LoneRequest) -> int:
 async def run_lone_requests(engine: TolerantEngine, prompts: Sequence[Prompt], most_s: float = LONE_S) -> LoneRequest:
     """Send prompts one after the other and return the median of their times. After `most_s` seconds no more are sent.
 
-    The first of several does not count, because it may wait for the engine's start, and failed requests do not count. A
-    time is 0 if no request has it, as TPOT if all answers have a single token. Raises EngineError, or EndpointError if
-    no request was answered.
+    Failed requests do not count. Raises EngineError, or EndpointError if no request was answered.
     """
     answered, begin = list[Request](), time.perf_counter()
     for prompt in prompts:
         request = await run_lone_request(engine, prompt)
-        if request.latency_ms:
+        has_failed = not request.latency_ms
+        if not has_failed:
             answered.append(request)
         if time.perf_counter() - begin > most_s:
             break
     if not answered:
         raise EndpointError("no request of those sent alone was answered: see the server's log.")
-    counted = answered[1:] or answered
-    token_times = [request.tpot_ms for request in counted if request.tpot_ms] or [0.0]
+    counted = answered[1:] or answered  # The first may have waited for the engine's start. It counts only if alone.
+    token_times = [request.tpot_ms for request in counted if request.tpot_ms] or [0.0]  # 0 if no answer has two tokens
     ttft_ms = median(request.ttft_ms or 0.0 for request in counted)
     latency_ms = median(request.latency_ms or 0.0 for request in counted)
     return LoneRequest(ttft_ms / 1e3, median(token_times) / 1e3, latency_ms / 1e3)
@@ -93,18 +90,21 @@ async def run_lone_requests(engine: TolerantEngine, prompts: Sequence[Prompt], m
 async def run_lone_request(engine: TolerantEngine, prompt: Prompt) -> Request:
     """Send one prompt and return its request with the times of its answer.
 
-    The request has no latency if it failed and failures are allowed. If the engine is a server, its client notes in
-    `exchange` how many tokens the answer has. That count is used, since the server may send other tokens than it
-    counts.
+    The request has no latency if it failed and failures are allowed.
     """
     begin = time.perf_counter()
-    exchange, request = Exchange(begin), Request(0)
-    async for tokens in engine.stream(*prompt, exchange, False):
+    exchange, request = Exchange(begin), Request(sample=0)  # No sample of a test: the number is of no use here.
+    tokens_of_prompt, max_new_tokens = prompt
+    async for tokens in engine.stream(tokens_of_prompt, max_new_tokens, exchange, is_whole=False):
         request.latency_ms = 1e3 * (time.perf_counter() - begin)
-        if request.ttft_ms is None:
+        is_first = request.ttft_ms is None
+        if is_first:
+            # A first message without a whole token counts as one token.
             request.ttft_ms, request.first_tokens = request.latency_ms, max(1, len(tokens))
         request.output_tokens += len(tokens)
     delivery = exchange.delivery
+    # A server may count other tokens than it sends, so its own count is used. The first tokens of an answer that came
+    # whole are counted as 0.
     if delivery:
         request.output_tokens, request.first_tokens = delivery.tokens, max(1, delivery.first_tokens)
     return request

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from math import inf, log
 from typing import NamedTuple
 
-from harness.config.plan import minutes
+from harness.config.plan import duration_text
 from harness.core.formatting import number
 from harness.rates.clock import heat_margin
 from harness.rates.goal import Goal
@@ -87,27 +87,29 @@ class FullTests(NamedTuple):
         return ServerModel.fit(self.lone or shortest_times(tests), tests, self.goal)
 
     def share(self, test: Outcome) -> float:
-        """Return the p99 latency, TTFT's or TPOT's, that is nearest to its limit or farthest over it, as a share of it.
-
-        Of a test that held its rate, only TTFT counts if the server caps the running requests: TPOT then stays within
-        its limit at any rate, so it does not show how near the limit is.
-        """
+        """Return how near a test came to its limits: p99 / limit of TTFT or of TPOT, whichever is higher."""
         ttft_share, tpot_share = self.goal.shares(test)
-        if test.has_held and self.server is not None and self.server.is_capped:
+        is_capped = self.server is not None and self.server.is_capped
+        # With a cap on running requests, TPOT stays within its limit at any rate, so it does not show how near a
+        # failure is. In a test that failed, both count, since TPOT may be why it failed.
+        if test.has_held and is_capped:
             return ttft_share
         return max(ttft_share, tpot_share)
 
     def point(self, test: Outcome) -> tuple[float, float]:
-        """Return a test's rate, and how near the test was to failing: 1 or more if it failed, whatever the reason.
+        """Return a test's rate, and how near the test was to failing: 1 is the border between passing and failing.
 
-        The second number is the deciding p99 as a share of the p99 that would just pass LoadGen's early stopping. A
-        line through two such points gives the rate, between them or beyond them, at which a test would just pass.
+        A line through two such points gives the rate, between them or beyond them, at which a test would just pass.
         """
         queries = test.queries or round(test.load * (test.issue_s or 0.0))  # an estimate if they were not counted
-        share = self.share(test) / passing_share(queries)
+        # A test must stay below its limits by some margin to pass early stopping, so the border is `passing_share`.
+        share_of_border = self.share(test) / passing_share(queries)
         if test.has_held:
-            return test.load, share
-        return test.load, max(early_stopping_share(test, self.goal) or share, 1.0)
+            return test.load, share_of_border
+        # A test that failed by early stopping alone has a measure of its own. Any failed test lies beyond the border,
+        # also one that failed for another reason than its latencies, such as a queue that grew.
+        failed_share = early_stopping_share(test, self.goal) or share_of_border
+        return test.load, max(failed_share, 1.0)
 
     @property
     def next_rate(self) -> float | None:
@@ -118,11 +120,11 @@ class FullTests(NamedTuple):
         """
         if len(self.full) >= MOST_FULL_TESTS:
             return None
-        held = self.held
+        held = self.held  # the test with the highest rate that the server held
         if held is None:
             return self.lower_rate
         has_one_test_left = len(self.full) == MOST_FULL_TESTS - 1
-        if has_one_test_left and self.last is not held:  # A higher rate has just failed.
+        if has_one_test_left and self.last is not held:  # A higher rate has just failed, so the held one is the result.
             return None
         if self.share(held) >= ROOM_SHARE:  # A latency is near its limit already.
             return None
@@ -139,34 +141,37 @@ class FullTests(NamedTuple):
         """The next rate if no test held its rate: by the model after one failure, from the two lowest rates after
         several.
 
-        The last test that is allowed gets a further margin. The rate is kept within two shares of the lowest rate that
-        failed: clearly below that rate, but not so far below that it would be a guess.
+        The rate is clearly below the lowest rate that failed, but not so far below that it would be a guess.
         """
         lowest = self.failed[-1]
         if len(self.failed) == 1:
             rate = SAFE_SHARE * self.modelled_rate(lowest, self.goal.shares(lowest))
         else:
             rate = self.extrapolated_rate
-        if len(self.full) == MOST_FULL_TESTS - 1:
+        has_one_test_left = len(self.full) == MOST_FULL_TESTS - 1
+        if has_one_test_left:  # If this test fails, too, the search has no result. So it gets a further margin.
             rate *= LAST_SHARE
-        failures = min(len(self.failed), len(LEAST_RETRY_SHARES))
-        least = LEAST_RETRY_SHARES[failures - 1] * lowest.load
-        return min(max(rate, least), RETRY_SHARE * lowest.load)
+        # The more tests failed, the lower the next rate may be. The last share is for all later failures.
+        share_index = min(len(self.failed), len(LEAST_RETRY_SHARES)) - 1
+        least = LEAST_RETRY_SHARES[share_index] * lowest.load
+        most = RETRY_SHARE * lowest.load
+        return min(max(rate, least), most)
 
     @property
     def extrapolated_rate(self) -> float:
         """The rate at which the latencies should keep their limits, from the two failed tests with the lowest rates.
 
-        The ratio of limit to p99 falls nearly in a straight line with the rate, so the line through both tests leads to
-        the rate. If p99 was no better at the lower rate, the tests contradict each other. Then the model decides, with
-        the worst p99 of all tests and a margin.
+        The result lies on the line through both tests. If that line does not show where a limit is reached, the model
+        of the server decides.
         """
         higher, lower = self.failed[-2:]
         rate = rate_on_line(self.point(lower), self.point(higher))
         if rate is not None:
             return rate
+        # p99 was no better at the lower rate, so the tests contradict each other. Then the model decides, with a margin
+        # and from the worst p99 of all tests.
         worst = max(share for _, share in map(self.point, self.full))
-        return SAFE_SHARE * self.modelled_rate(lower, (worst, worst))
+        return SAFE_SHARE * self.modelled_rate(lower, shares=(worst, worst))  # for TTFT and TPOT alike
 
     def higher_rate(self, held: Outcome) -> float | None:
         """Return a rate above a test whose latencies were well below their limits; None if the gain is not worth a
@@ -197,27 +202,31 @@ class FullTests(NamedTuple):
     def modelled_rate(self, test: Outcome, shares: tuple[float, float]) -> float:
         """Estimate the highest rate that a full test should keep, by the model, from one full test.
 
-        `shares` are the p99 latencies of that test as shares of their limits. If there is no model, or the model shows
-        no limit, returns a fixed share of the test's rate if the test failed, and infinity if the test held its rate.
-        If the server became faster during such a test, its later speed counts.
+        Without a model, only whether the server held the rate of that test decides. `shares` are the p99 of TTFT and of
+        TPOT in that test, as shares of their limits.
         """
         server, queue = self.server, test.queue
+        # Without a model, a failed test only says that its rate was too high, and any other test shows no upper limit.
         rate_without_model = inf
         if not test.has_held:
             rate_without_model = UNTOLD_SHARE * test.load
         if server is None or queue is None:
             return rate_without_model
-        rate = server.rate_after(test, shares, self.goal, self.goal)
-        has_become_faster = test.has_held and queue.drift > 0  # The p99 is then of the time when the server was slower.
-        if rate == inf or has_become_faster:
-            rate = server.highest_rate(self.goal) * (1 + max(queue.drift, 0.0))
+        rate = server.rate_after(test, shares, test_goal=self.goal, goal=self.goal)
+        # If the server became faster during the test, the p99 is of the time when the server was slower.
+        has_become_faster = test.has_held and queue.drift > 0
+        if rate == inf or has_become_faster:  # The test's p99 show no limit, or an old one, so the model decides alone.
+            gain_in_speed = max(queue.drift, 0.0)
+            rate = server.highest_rate(self.goal) * (1 + gain_in_speed)
         has_failed_by_early_stopping = test.more is not None  # LoadGen asked for more queries.
         if has_failed_by_early_stopping and test.rate < server.capacity < inf:
-            # The p99 itself is within its limit, so the rate follows from the share that early stopping judges. It is
-            # scaled from the rate that was sent in fact (`test.rate`) to the rate that was asked for (`test.load`).
+            # The p99 itself is within its limit, so the rate follows from the share that early stopping judges.
             _, share = self.point(test)
-            rate = min(rate, rate_toward_limit(server.capacity, test.rate, share) * test.load / test.rate)
-        if rate == inf:
+            passing_rate = rate_toward_limit(server.capacity, test.rate, share)
+            # Random gaps make the sent rate (`test.rate`) differ from the rate that was asked for (`test.load`). The
+            # model works with sent rates, but the result is a rate to ask for.
+            rate = min(rate, passing_rate * test.load / test.rate)
+        if rate == inf:  # The model shows no limit.
             return rate_without_model
         return rate
 
@@ -231,7 +240,7 @@ class FullTests(NamedTuple):
         held = self.held
         if held is None:
             return self.summary_of_failures
-        sentence = f"VALID at {number(held.load)} queries/s for {minutes(held.issue_s or 0.0)}"
+        sentence = f"VALID at {number(held.load)} queries/s for {duration_text(held.issue_s or 0.0)}"
         failed_above = self.failed_above(held.load)
         if failed_above:
             lowest_failed = failed_above[-1]
@@ -244,20 +253,21 @@ class FullTests(NamedTuple):
 
     @property
     def summary_of_failures(self) -> str:
-        """The lowest rate that failed, in words, and the flag that tries a lower one. No test of the search held."""
-        lowest, tests = self.failed[-1], f"all {len(self.failed)} full tests"
-        if len(self.failed) == 1:
-            tests = "the full test"
+        """What is known if all tests failed, in words: the failure at the lowest rate, and a lower rate to try."""
+        failure = failure_text(self.failed[-1], unit=" queries/s")
+        failed_tests = "the full test"
+        if len(self.failed) > 1:
+            failed_tests = f"all {len(self.failed)} full tests"
         next_rate = number(self.lower_rate, 3).replace(",", "")  # A flag's value has no thousands separator.
-        return f"{failure_text(lowest, ' queries/s')}, as {tests}; next: --server-target-qps {next_rate}"
+        return f"{failure}, as {failed_tests}; next: --server-target-qps {next_rate}"
 
 
 def failure_text(test: Outcome, unit: str = "") -> str:
     """Return in words that a test failed, with its rate and length, and why, if a reason is known.
 
-    A test that LoadGen calls VALID has failed all the same if its queue grew.
+    `unit` is written after the rate. A test that LoadGen calls VALID has failed all the same if its queue grew.
     """
-    text = f"{test.verdict.word} at {number(test.load)}{unit} for {minutes(test.issue_s or 0.0)}"
+    text = f"{test.verdict.word} at {number(test.load)}{unit} for {duration_text(test.issue_s or 0.0)}"
     if test.has_grown and test.valid:
         return f"{text}, but its queue grew"
     return f"{text} ({test.why})" if test.why else text
@@ -267,43 +277,45 @@ def early_stopping_share(test: Outcome, goal: Goal) -> float | None:
     """Return the deciding latency as a share of its limit, for a test that failed by early stopping alone; None for any
     other test.
 
-    The deciding latency is a percentile above p99, because early stopping allows fewer than 1 % of the queries over the
-    limit. It follows from the p99 and the number of late queries, if the tail is exponential. Returns 1, just at the
-    limit, if the numbers of late and of allowed queries do not fit that assumption.
+    Early stopping allows fewer than 1 % of the queries over the limit (`allowed`). So the deciding latency is the one
+    that only `allowed` queries exceed. It lies above the limit, since more than that (`late`) exceeded the limit.
     """
     p99_share = max(goal.shares(test))
-    queries = test.queries or round(test.load * (test.issue_s or 0.0))
-    if test.more is None or p99_share >= 1 or not queries:
+    queries = test.queries or round(test.load * (test.issue_s or 0.0))  # an estimate if they were not counted
+    if test.more is None or p99_share >= 1 or not queries:  # Another check or the p99 failed, or none was counted.
         return None
+    beyond_p99 = 0.01 * queries
     # LoadGen asks for `more` queries: as many as would allow the number that was over the limit.
     late = max(allowed_late(queries + test.more), 1)
     allowed = max(allowed_late(queries), 0.5)  # If none is allowed, the slowest of twice as many queries counts.
-    if allowed >= late or late >= 0.01 * queries:  # The formula below needs allowed < late < 1 % of the queries.
+    if not allowed < late < beyond_p99:  # The numbers contradict each other: the test counts as just at the limit.
         return 1.0
-    return 1 + (1 - p99_share) * log(late / allowed) / log(0.01 * queries / late)
+    # The tail is taken to be exponential: a latency rises with the logarithm of how much fewer queries exceed it. From
+    # p99 to the limit it rises by 1 - p99_share, while the number of queries falls from `beyond_p99` to `late`.
+    return 1 + (1 - p99_share) * log(late / allowed) / log(beyond_p99 / late)
 
 
 def passing_share(queries: int) -> float:
     """Return the largest p99, as a share of its limit, with which a test of so many queries passes early stopping.
 
-    The fewer the queries, the higher is the percentile that must be within the limit, and the lower the p99 must be.
-    The tail beyond p99 is assumed to be exponential.
+    Early stopping allows fewer queries over the limit than the 1 % that exceed the p99. So the p99 must be below the
+    limit, by as much as the tail rises from p99 to the latency that only the allowed queries exceed.
     """
+    beyond_p99 = 0.01 * queries
     allowed = max(allowed_late(queries), 0.5)  # If none is allowed, the slowest of twice as many queries counts.
-    return 1 - TAIL_SHARE * log(max(0.01 * queries / allowed, 1.0))
+    return 1 - TAIL_SHARE * log(max(beyond_p99 / allowed, 1.0))  # The tail is taken to be exponential.
 
 
 def rate_that_waits_allow(tests: Sequence[Outcome], goal: Goal) -> float:
     """Return the highest rate at which queries wait no longer than TTFT's limit allows, in a full test.
 
-    Returns infinity if it is not known that waits decide. They do only if a test showed that the server caps the
-    running requests: then queries wait, while TPOT keeps its limit however many wait.
+    Returns infinity if waits set no limit, or if it is not known whether they do.
     """
-    known = [test for test in tests if test.queue]
-    if not known:
+    measured = [test for test in tests if test.queue]
+    if not measured:
         return inf
-    server = ServerModel.fit(shortest_times(known), known, goal)
-    if not server.is_capped:
+    server = ServerModel.fit(shortest_times(measured), measured, goal)
+    if not server.is_capped:  # As far as the tests show, the server runs every query at once, so none waits.
         return inf
     return server.highest_rate(goal)
 

@@ -59,6 +59,7 @@ class Goal(NamedTuple):
         fewer_queries = self.full_queries(qps) - self.pass_queries
         if fewer_queries < max(self.least_queries, 1):
             return None
+        # The highest rate at which the fewer queries still take the least duration of a full test.
         lower_qps = min(loadgen_schedule.highest_rate_of(self.seed, fewer_queries, self.least_s), qps)
         return lower_qps if self.reserved_s(lower_qps) <= left_s else None
 
@@ -73,7 +74,13 @@ class Goal(NamedTuple):
         It has no least duration and no whole passes, so that the simulation has exactly these queries.
         """
         queries = test.queries or round(test.load * (test.issue_s or 0.0))  # an estimate if they were not counted
-        return self._replace(least_s=0.0, least_queries=max(queries, 2), pass_queries=1, holds_for_any_arrivals=False)
+        fewest_to_simulate = 2  # The first query comes at 0 s, so the second gives a test its length.
+        return self._replace(
+            least_s=0.0,
+            least_queries=max(queries, fewest_to_simulate),
+            pass_queries=1,
+            holds_for_any_arrivals=False,
+        )
 
     def shares(self, test: Outcome) -> tuple[float, float]:
         """Return the p99 of TTFT and of TPOT, each as a share of its limit; 0 for one that was not measured."""

@@ -58,25 +58,26 @@ class Measurements:
         return any(probe.queue for probe in self.probes)
 
     def implied_rate(self, probe: Outcome) -> float:
-        """Return the rate that a full test should keep, judged by one probe; infinity if the probe shows no limit.
-
-        An overload, or a p99 far beyond its limit, tells only the server's capacity: then the model alone decides. Any
-        other probe corrects the model by its p99.
-        """
+        """Return the rate that a full test should keep, judged by one probe; infinity if the probe shows no limit."""
         # The model takes from its last test how much answers slow each other down, so the probe to judge comes last.
         tests = [*self.probes, probe]
         server = ServerModel.fit(self.lone, tests, self.goal)
         rate = server.highest_rate(self.goal)
-        has_grown = probe.queue is not None and probe.queue.has_grown
         shares = self.goal.shares(probe)
-        if not rate or is_overloaded(probe, self.goal) or max(shares) > FAR_OVER_SHARE:
+        is_far_over_limit = max(shares) > FAR_OVER_SHARE
+        if not rate or is_overloaded(probe, self.goal) or is_far_over_limit:
+            # If no rate keeps the limits (0), the probe changes nothing. An overload, or a p99 far over its limit,
+            # shows only the server's capacity, which the model knows already.
             return rate
-        by_probe = server.rate_after(probe, shares, self.goal.of_test(probe), self.goal)
-        if by_probe < inf:
-            rate = by_probe
-        if probe.queue and has_grown and probe.valid:
+        rate_by_p99 = server.rate_after(probe, shares, test_goal=self.goal.of_test(probe), goal=self.goal)
+        if rate_by_p99 < inf:  # The probe's p99 shows a limit, and so corrects the model.
+            rate = rate_by_p99
+        queue = probe.queue
+        if queue is not None and queue.has_grown and probe.valid:
             # The latencies kept their limits only because the probe was short: more queries came than were completed.
-            rate = min(rate, probe.queue.completed * probe.load / probe.rate)
+            # Random gaps make the sent rate (`probe.rate`) differ from the rate that was asked for (`probe.load`). The
+            # completed queries belong to the sent rate, but the result is a rate to ask for.
+            rate = min(rate, queue.completed * probe.load / probe.rate)
         return rate
 
     def is_late(self, probe: Outcome) -> bool:
@@ -90,29 +91,27 @@ class Measurements:
 
     @property
     def candidate(self) -> Candidate:
-        """The highest rate at which a full test should keep the limits, by all measurements, with the reason for it.
-
-        It is 0 if a lone request is over a limit, and the fastest rate that was tried if nothing shows a limit. Else
-        the server's capacity or TPOT decides, but the rate is never below one that held with both latencies well within
-        their limits.
-        """
+        """The highest rate at which a full test should keep the limits, by all measurements, with the reason for it."""
         if self.lone.is_over(self.goal):
             return Candidate(0.0, "a lone request is over a limit")
-        server = self.server
         rate = self.rate_by_curve
         if rate is None or self.shows_overloads_alone:
+            # The rate that a probe implies depends on the probe's own rate. The one where both are equal is wanted.
             points = [(probe.rate, self.implied_rate(probe)) for probe in self.probes if probe.queue]
-            # If all probes are overloads, the curve gives too low a rate on one server, and the model on another (an
-            # H200 that waits for its CPU, "a neighbor of 3 in 90 s"). So the higher of the two counts.
-            rate = max(self_implying_rate(points), rate or 0.0)
+            rate_by_model = self_implying_rate(points)
+            # From overloads alone, the curve gives too low a rate on some servers, and the model on others (an H200
+            # that waits for its CPU, "a neighbor of 3 in 90 s"). So the higher of the two counts.
+            rate = max(rate_by_model, rate or 0.0)
         held = [probe for probe in self.probes if probe.has_held]
-        if rate == inf:
+        if rate == inf:  # Nothing shows a limit.
             fastest = max((probe.load for probe in held), default=self.last.load)
             return Candidate(fastest, "the fastest that was tried: nothing tells a limit", is_bound=True)
-        with_room = [probe.load for probe in held if max(self.goal.shares(probe)) < ROOM_SHARE]
-        if rate < max(with_room, default=0.0):
-            return Candidate(max(with_room), "the fastest that held with room")
-        if server.is_capped:
+        # A computed rate must not be below a rate that was measured to keep both limits by far.
+        rates_with_room = [probe.load for probe in held if max(self.goal.shares(probe)) < ROOM_SHARE]
+        if rate < max(rates_with_room, default=0.0):
+            return Candidate(max(rates_with_room), "the fastest that held with room")
+        server = self.server
+        if server.is_capped:  # Queries wait for a place at the server, while TPOT keeps its limit.
             return Candidate(rate, f"by the capacity of {number(server.capped_capacity)} a second")
         lone_ms = number(1000 * server.lone.tpot_s, 3)
         return Candidate(
@@ -124,22 +123,22 @@ class Measurements:
         """The rate at which a p99 reaches its limit, by a line through two probes; None while the model is trusted.
 
         The model chose the probes' rates. If probes at two clearly different rates were over a limit, the model is
-        wrong, and the line decides: the ratio of limit to p99 is nearly a straight line over the rate. It goes through
-        the lowest rate over a limit and a second rate: one clearly below it, if there is one, else one clearly above
-        it. None also if p99 does not rise between the two.
+        wrong, and the line decides. None also if p99 does not rise along the line.
         """
-        points = self.steady_points  # by ascending rate
-        late = [(rate, share) for rate, share in points if share > 1]
-        if not late:
+        points = self.steady_points  # pairs (rate, p99 as a share of its limit), by ascending rate
+        over_limit = [(rate, share) for rate, share in points if share > 1]
+        if not over_limit:
             return None
-        lowest_rate, _ = late[0]
-        far = [(rate, share) for rate, share in late if rate > (1 + SAME_RATE_SHARE) * lowest_rate]
-        if not far:
+        lowest_over_limit = over_limit[0]
+        lowest_rate, _ = lowest_over_limit
+        least_higher_rate = (1 + SAME_RATE_SHARE) * lowest_rate
+        clearly_higher = [(rate, share) for rate, share in over_limit if rate > least_higher_rate]
+        if not clearly_higher:
             return None
-        below = [(rate, share) for rate, share in points if (1 + SAME_RATE_SHARE) * rate < lowest_rate]
-        if below:
-            return rate_on_line(below[-1], late[0])
-        return rate_on_line(late[0], far[0])
+        clearly_lower = [(rate, share) for rate, share in points if (1 + SAME_RATE_SHARE) * rate < lowest_rate]
+        if clearly_lower:  # A point within the limits and one over a limit have the result between them.
+            return rate_on_line(clearly_lower[-1], lowest_over_limit)
+        return rate_on_line(lowest_over_limit, clearly_higher[0])
 
     @property
     def steady_points(self) -> list[tuple[float, float]]:
@@ -163,62 +162,65 @@ class Measurements:
         return all(share > FAR_OVER_SHARE for _, share in self.steady_points)
 
     def confirming_s(self, rate: float) -> float:
-        """Return the length in seconds of a probe at the candidate rate.
+        """Return the length in seconds of a probe at `rate`, which all measurements together imply for a full test.
 
-        It is long enough for the number of running queries to settle, which takes several times an answer's latency,
-        but no longer than the full test. The latency is the last probe's. That may have been an overload, so no more
-        than an answer's latency at both limits is taken.
+        The probe is long enough for the number of running queries to settle, which takes several times an answer's
+        latency.
         """
-        limit_ms = self.goal.ttft_ms + self.goal.tpot_ms * self.server.sharing.tokens
-        latency_s = min(self.last.latency_ms.p50 or 0.0, limit_ms) / 1000
-        settled_s = min(max(CONFIRMING_S, SETTLED * latency_s), self.goal.full_s(rate))
-        return max(probe_s(rate, self.goal), settled_s)
+        # The last probe shows the latency. If it was an overload, answers at `rate` are faster: their latency
+        # is at most that of an answer whose TTFT and TPOT are just at their limits.
+        longest_latency_ms = self.goal.ttft_ms + self.goal.tpot_ms * self.server.sharing.tokens
+        latency_s = min(self.last.latency_ms.p50 or 0.0, longest_latency_ms) / 1000
+        settled_s = max(CONFIRMING_S, SETTLED * latency_s)
+        # A probe must have the queries that early stopping needs, but takes no longer than the full test itself.
+        return max(probe_s(rate, self.goal), min(settled_s, self.goal.full_s(rate)))
 
 
 def rate_on_line(low: tuple[float, float], high: tuple[float, float], share: float = 1.0) -> float | None:
     """Return the rate at which a p99 is the given share of its limit, from two tests.
 
-    `low` and `high` are pairs of a test's rate and its p99 as a share of the limit. The ratio of limit to p99 (one over
-    the share) is taken as a straight line over the rate. The line is not followed below half the lower rate, where it
-    would be a guess. None if the share does not rise from `low` to `high`.
+    `low` and `high` are pairs of a test's rate and its p99 as a share of the limit. None if that share does not rise
+    with the rate.
     """
     low_rate, low_share = low
     high_rate, high_share = high
     if high_share <= low_share:
         return None
-    slope = (1 / low_share - 1 / high_share) / (high_rate - low_rate)
-    return max(low_rate + (1 / low_share - 1 / share) / slope, LEAST_RATIO * low_rate)
+    # The ratio of limit to p99, which is one over the share, falls nearly in a straight line over the rate.
+    fall_per_qps = (1 / low_share - 1 / high_share) / (high_rate - low_rate)
+    rate = low_rate + (1 / low_share - 1 / share) / fall_per_qps
+    return max(rate, LEAST_RATIO * low_rate)  # Farther below both tests, the line would be a guess.
 
 
 def self_implying_rate(points: Sequence[tuple[float, float]]) -> float:
-    """Return the rate at which a test would imply that same rate, from pairs (rate of a test, rate that it implies).
+    """Return the rate at which a test would imply its own rate, from pairs (rate of a test, rate that it implies).
 
-    `points` are in the order of the tests. The result lies on the line between two tests: the fastest that implies a
-    higher rate than its own, and the slowest that implies a lower one. If all tests imply the same direction, the last
-    test and the test nearest to it are taken instead. If there is only one test, or the two are too close or contradict
-    each other, the rate implied by the last test counts. A point on the line is kept within a factor of two of the last
-    test's rate.
+    The rate that a test implies is the one that a full test should keep, judged by that test alone. It depends on the
+    test's own rate. The line through two tests leads to the rate at which both are equal. If no line can be drawn, the
+    last test decides. `points` are in the order of the tests.
     """
-    (rate, implied), earlier = points[-1], points[:-1]
-    if not earlier or implied in (0.0, inf):
-        return implied  # One point gives no line. At 0 no rate keeps the limits; at infinity none is exceeded.
+    (last_rate, last_implied), earlier = points[-1], points[:-1]
+    if not earlier or last_implied in (0.0, inf):
+        return last_implied  # One point gives no line. At 0 no rate keeps the limits; at infinity none is exceeded.
 
     def distance(point: tuple[float, float]) -> float:
         """Return how far a test's rate is from that of the last test."""
-        return abs(point[0] - rate)
+        return abs(point[0] - last_rate)
 
-    # The highest rate that is too low, and the lowest that is too high, by the rate that each test implies.
+    # The fastest test that implies a higher rate than its own, and the slowest that implies a lower one.
     low = max((point for point in points if point[1] >= point[0]), default=None)
     high = min((point for point in points if point[1] < point[0]), default=None)
-    if low is None or high is None:
-        low, high = sorted((min(earlier, key=distance), points[-1]))
+    if low is None or high is None:  # All tests were too slow, or all too fast: those nearest to the last one count.
+        nearest = min(earlier, key=distance)
+        low, high = sorted((nearest, points[-1]))
     (low_rate, low_implied), (high_rate, high_implied) = low, high
     if high_rate <= (1 + SAME_RATE_SHARE) * low_rate or low_implied == inf:
-        return implied
+        return last_implied  # Chance would decide the slope between so near rates; infinity is no point of a line.
     # How far the implied rate is above the test's own: positive at a rate that is too low, negative at one too high.
     excess_low = low_implied - low_rate
     excess_high = high_implied - high_rate
-    if excess_low <= excess_high:
-        return implied
-    crossing = low_rate + excess_low / (excess_low - excess_high) * (high_rate - low_rate)
-    return min(max(crossing, LEAST_RATIO * rate), rate / LEAST_RATIO)
+    if excess_low <= excess_high:  # The tests contradict each other: the excess should fall as the rate rises.
+        return last_implied
+    rate_without_excess = low_rate + excess_low / (excess_low - excess_high) * (high_rate - low_rate)
+    # Farther from the last test than a factor of two, the line would be a guess.
+    return min(max(rate_without_excess, LEAST_RATIO * last_rate), last_rate / LEAST_RATIO)

@@ -10,7 +10,8 @@ from harness.rates.simulation import EngineModel, TimeLimits
 # Each constant was chosen by the cases of benchmarks.search that it names.
 PASS_SHARE = 0.95  # the share of simulated tests that must keep the limits, as for the truth in benchmarks.search
 KNOWN_PASS_SHARE = 0.9  # the same share with LoadGen's own arrivals, when only the server varies by chance
-MOST_ROUNDS = 10  # the most simulations to find a rate
+MOST_SIMULATED_RATES = 10  # the most simulations to find a rate
+FIRST_CAPACITY_SHARE = 0.95  # the first rate to simulate, as a share of the capacity
 CLOSE_SHARE = 0.02  # A p99 within this share of its limit ends the simulations.
 LEAST_RATIO = 0.5  # A single test leads to no less than this share of its rate.
 # A p99 makes the model faster by no more than this: means of many queries are surer ("capacity, 60/s").
@@ -22,17 +23,18 @@ MOST_OVERLOAD_RATIO = 1.3  # No test is explained by more than this ratio of a r
 def share_of_limits(model: EngineModel, rate: float, goal: Goal, limits: TimeLimits) -> float:
     """Return how near a full test at `rate` comes to its limits: the p99 as a share of its limit, by simulation.
 
-    There is a p99 of the queries' waits and one of the answers' times; the higher share counts. Each p99 is so high
-    that nearly all simulated tests stay below it. A p99 without a limit (infinite) does not count; the share is 0 if
-    neither has one.
+    The p99 of the queries' waits and that of the answers' times each have a limit, so the higher share is returned; 0
+    if both limits are infinite.
     """
     waits, answers = model.simulate(rate, goal, limits)
+    # Nearly all simulated tests must pass, so the p99 is the one that `pass_share` of them stay below. With known
+    # arrivals only the server varies by chance, so a smaller share is enough.
     pass_share = PASS_SHARE if goal.simulated_seed is None else KNOWN_PASS_SHARE
-    share = 0.0
+    highest_share = 0.0
     for times, limit_s in ((waits, limits.wait_s), (answers, limits.answer_s)):
-        if limit_s < inf:
-            share = max(share, times.judged_p99_s(pass_share) / limit_s)
-    return share
+        if limit_s < inf:  # Infinity stands for no limit.
+            highest_share = max(highest_share, times.judged_p99_s(pass_share) / limit_s)
+    return highest_share
 
 
 @cache
@@ -40,32 +42,31 @@ def rate_within(model: EngineModel, limits: TimeLimits, goal: Goal) -> float:
     """Return the highest rate at which nearly every simulated full test keeps the limits; 0 if a lone answer is over
     its limit.
 
-    The first rate to simulate is just below the capacity. If answers have a limit, it is at most a guess by their mean
-    time, lone_s / (1 - rate / capacity).
+    Results are cached, as a simulation takes long and is asked for again with the same arguments.
     """
     if limits.answer_s <= model.lone_s:
         return 0.0
-    start = 0.95 * model.capped_capacity
-    if limits.answer_s < inf:  # A p99 is about twice the mean, so this rate has a p99 near its limit.
+    first_rate = FIRST_CAPACITY_SHARE * model.capped_capacity
+    if limits.answer_s < inf:
+        # A rough guess. The mean time of answers is lone_s / (1 - rate / capacity). Their p99 is guessed at this time,
+        # multiplied by the factor 1 + rate / capacity, which is between one and two. Solved for the rate, with p99 at
+        # its limit:
         lone_share = model.lone_s / limits.answer_s
-        start = min(start, model.capacity * (1 - lone_share) / (1 + lone_share))
+        first_rate = min(first_rate, model.capacity * (1 - lone_share) / (1 + lone_share))
 
     def share_at(rate: float) -> float:
         return share_of_limits(model, rate, goal, limits)
 
-    return rate_at_limit(share_at, model.capped_capacity, start)
+    return rate_at_limit(share_at, model.capped_capacity, first_rate)
 
 
 def rate_at_limit(share_of: Callable[[float], float], capacity: float, rate: float) -> float:
-    """Return the rate below `capacity` at which a p99 is at its limit, beginning with `rate`.
+    """Return the rate below `capacity` at which a p99 is at its limit. `rate` is the first rate to try.
 
-    `share_of` simulates the p99 at a rate, as a share of its limit. Each simulation leads to the next rate, or to the
-    middle of the range if that rate is outside the range. If the p99 is close to its limit, or the range is narrow,
-    returns that next rate, which is then near to those that were tried. After MOST_ROUNDS, returns the highest rate
-    within the limit or, if none was within it, the rate that would be tried next.
+    `share_of` returns the p99 at a rate as a share of its limit, by a simulation.
     """
     low, high = 0.0, capacity  # the highest rate within the limit so far, and the lowest beyond it
-    for _ in range(MOST_ROUNDS):
+    for _ in range(MOST_SIMULATED_RATES):
         share = share_of(rate)
         if share <= 1:
             low = rate
@@ -75,10 +76,13 @@ def rate_at_limit(share_of: Callable[[float], float], capacity: float, rate: flo
         # While no rate is within the limit, `low` is 0, by which nothing can be divided: a fraction of the rate stands
         # for it. Such a range is never narrow.
         is_narrow = high / max(low, SMALLEST_LOW * rate) < 1 + CLOSE_SHARE
-        if abs(share - 1) < CLOSE_SHARE or is_narrow:
+        is_close = abs(share - 1) < CLOSE_SHARE
+        if is_close or is_narrow:  # `next_rate` is so near to the rates that were tried that it needs no simulation.
             return next_rate
-        rate = next_rate if low < next_rate < high else (low + high) / 2
-    return low or rate
+        rate = next_rate
+        if not low < next_rate < high:  # This rate contradicts the simulations so far, so the middle is tried.
+            rate = (low + high) / 2
+    return low or rate  # the highest rate within the limit; if there was none, the rate to try next
 
 
 def rate_toward_limit(capacity: float, rate: float, share: float) -> float:
@@ -94,19 +98,24 @@ def rate_toward_limit(capacity: float, rate: float, share: float) -> float:
 def speed_after_test(model: EngineModel, rate: float, p99: TimeLimits, limits: TimeLimits, test: Goal) -> float:
     """Return the speed of the server relative to the model, from the p99 times that a test measured at `rate`.
 
-    A server of speed s has all times divided by s, so its p99 at `rate` is the model's p99 at rate / s, divided by s.
-    The modelled rate, rate / s, is found by simulation: there the model's p99, divided by s, is the measured p99. The
-    modelled rate may be up to MOST_OVERLOAD_RATIO times the model's capacity, since the server may be slower than the
-    model. `p99` are the measured times, of which an infinite one is ignored. `test` has the length of that test.
+    A server of speed s does everything s times as fast as the model. So its p99 at `rate` is the model's p99 at the
+    slower rate `rate` / s, divided by s. Simulations find the slower rate at which this is the measured p99. `p99` are
+    the measured times, of which an infinite one is ignored. `test` has the length of that test.
     """
 
     def share_of(modelled_rate: float) -> float:
-        """Return the model's p99, divided by the speed, as a share of the measured p99: the lower share of the two."""
-        scale = modelled_rate / rate  # one over the speed
-        simulated = zip(model.simulate(modelled_rate, test, limits), p99, strict=True)
-        return min(scale * times.measured_p99_s / p99_s for times, p99_s in simulated if p99_s < inf)
+        """Return the p99 at `rate` of a server with the speed `rate` / `modelled_rate`, as a share of the measured p99.
 
-    return rate / rate_at_limit(share_of, MOST_OVERLOAD_RATIO * model.capped_capacity, min(rate, model.capped_capacity))
+        Of the shares for waits and for answers, the lower counts: by that one, the server is slower.
+        """
+        one_over_speed = modelled_rate / rate
+        simulated = zip(model.simulate(modelled_rate, test, limits), p99, strict=True)
+        return min(one_over_speed * times.measured_p99_s / p99_s for times, p99_s in simulated if p99_s < inf)
+
+    # If the server is slower than the model, the modelled rate may be beyond the model's capacity.
+    highest_modelled_rate = MOST_OVERLOAD_RATIO * model.capped_capacity
+    first_modelled_rate = min(rate, model.capped_capacity)
+    return rate / rate_at_limit(share_of, highest_modelled_rate, first_modelled_rate)
 
 
 def rate_after_test(
@@ -114,10 +123,12 @@ def rate_after_test(
 ) -> float:
     """Return the highest rate that a full test should keep, by the model, corrected by what a test at `rate` showed.
 
-    The test measured the `p99` times, which show the server's speed relative to the model. A server of speed s has all
-    times divided by s. So it keeps the limits at s times the rate at which the model keeps limits that are multiplied
-    by s. The speed is at most MOST_SPEED_RATIO, because one p99 is subject to chance. `test` is the goal with that
+    The test measured the `p99` times, which show the server's speed relative to the model. `test` is the goal with that
     test's length.
     """
-    speed = min(speed_after_test(model, rate, p99, limits, test), MOST_SPEED_RATIO)
-    return speed * rate_within(model, TimeLimits(speed * limits.wait_s, speed * limits.answer_s), goal)
+    measured_speed = speed_after_test(model, rate, p99, limits, test)
+    speed = min(measured_speed, MOST_SPEED_RATIO)  # A low p99 may be chance, and makes the server hardly faster.
+    # A server of speed s does everything s times as fast as the model. So it keeps its limits at s times the rate at
+    # which the model keeps limits that are s times as long.
+    limits_of_model = TimeLimits(speed * limits.wait_s, speed * limits.answer_s)
+    return speed * rate_within(model, limits_of_model, goal)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from harness.config.mlperf import SCENARIOS
 from harness.config.patterns import Poisson
 from harness.config.plan import Plan
-from harness.core.formatting import Measured, number
+from harness.core.formatting import Measured
 from harness.core.schema import FrozenModel
 from harness.rates.goal import Goal
 from harness.rates.measurements import Measurements
@@ -24,6 +24,7 @@ MINUTES_FLAG = r" --minutes[ =]\S+"
 CEILING_S = 120.0  # the longest time for a quick estimate, in seconds
 # A rate has this error, as a share, however well the probes agree ("an H200, Interactive", "noise of 10 %").
 LEAST_ERROR = 0.07
+LEAST_CAPACITY_ERROR = LEAST_ERROR / 2  # the smallest error of a capacity, as a share of it
 MOST_ERROR = 0.2  # the largest error of an estimate, as a share of the rate
 # Half a minute's chance does not explain a p99 beyond this share of TTFT's limit ("waves", "96 at once").
 LATE_SHARE = 1.4
@@ -32,17 +33,16 @@ MOST_SCATTER = 0.15  # If the times of answers scatter more, answers do not shar
 # The lower end of a range without a probe at the candidate, as a share of the expected rate ("0.3/s", "waves").
 UNCONFIRMED_SHARE = 0.48
 BURST_PROMPTS = 0.5  # the assumed share of a query's work that is its prompt's, until it is measured
-UNSEEN = "for half a minute's load: heat, caches and other tenants that come later are not in it"
 Ranges = dict[str, tuple[float, Measured]]
 
 
 class Estimate(FrozenModel):
     """The estimate of --quick. It is no result: nothing of it is VALID."""
 
-    ttft_alone_ms: float
+    ttft_alone_ms: Measured
     """Of a single request."""
-    tpot_alone_ms: float
-    """Of a single request."""
+    tpot_alone_ms: Measured
+    """Of a single request; null where answers came in one message."""
     capacity: Measured
     """Queries/s that the server completes; null where nothing told it."""
     capacity_error: Measured
@@ -64,53 +64,6 @@ class Estimate(FrozenModel):
     """Requests in flight beyond which the server refused others; null where it refused none."""
     command: str
     """The command that finds a VALID rate."""
-
-    def __str__(self) -> str:
-        """Return the estimate as one line: TPOT of a lone request, the capacity, the rates, and what they are worth."""
-        tpot = f"TPOT of a single request {number(self.tpot_alone_ms, 2)} ms"
-        capacity = "capacity not reached"
-        if self.capacity:
-            error = ""
-            if self.capacity_error:
-                error = f" \N{PLUS-MINUS SIGN} {number(self.capacity_error, 1)}"
-            capacity = f"capacity {number(self.capacity, 3)}{error} queries/s"
-        findings = [f"{tpot}, {capacity}"]
-        if self.full_at:
-            findings.append(f"full at {self.full_at:,} in flight")
-        findings.append(self.rates_text)
-        next_step = f"a full test is needed to say VALID: {self.command}"
-        return "; ".join((*findings, UNSEEN, *self.background_load, next_step))
-
-    @property
-    def rates_text(self) -> str:
-        """The rates within each named set of limits in words, or why no rate can be estimated.
-
-        If the time ended before all measurements were taken (`is_partial`), the rates are called the best so far.
-        """
-        if not self.ranges:
-            return f"the rates within limits cannot be estimated: {', '.join(self.doubts) or 'nothing told them'}"
-        if self.is_partial:
-            within = [f"{span_text(*ends)} within {name}" for name, ends in self.ranges.items()]
-            return f"best so far: {', '.join(within)}"
-        return ", ".join(f"within {name} {range_text(*ends)}" for name, ends in self.ranges.items())
-
-
-def range_text(low: float, high: Measured) -> str:
-    """Return a range of rates in words. `high` is None if unbounded, 0 if no rate keeps the limits."""
-    if high is None:
-        return f"{number(low, 3)} or more"
-    if not high:
-        return "none: a single request is over them"
-    return f"about {number(low, 3)} to {number(high, 3)}"
-
-
-def span_text(low: float, high: Measured) -> str:
-    """Return the best range of rates so far in words. `high` is None if unbounded, 0 if no rate keeps the limits."""
-    if high is None:
-        return f"at least {number(low, 2)} queries/s"
-    if not high:
-        return "none"
-    return f"between {number(low, 2)} and {number(high, 2)} queries/s"
 
 
 def goals(plan: Plan) -> dict[str, Goal]:
@@ -137,79 +90,84 @@ def for_any_arrivals(goal: Goal) -> Goal:
 def most_running(queue: Queue, goal: Goal) -> int | None:
     """Return how many requests may run at once so that TPOT's p99 is at CAPPED_SHARE of its limit.
 
-    The number is a suggestion for the server's own cap. While one answer is made, each other running request gets as
-    many tokens (`each_s` in all), and its prompt is computed once (`prompt_s`). Both make the answer longer. None if
-    the times are not known.
+    The number is a suggestion for the server's own cap. None if the times are not known.
     """
-    other_s = queue.each_s + queue.prompt_s  # what each other running request adds to an answer
+    # While one answer is made, each other running request gets as many tokens (`each_s` in all), and its prompt is
+    # computed once (`prompt_s`). Both make the answer longer.
+    other_s = queue.each_s + queue.prompt_s
     if not queue.tokens or other_s <= 0:
         return None
-    # Answers scatter around their expected time, so that time must be shorter for the p99 to be at the limit.
-    longest_answer_s = CAPPED_SHARE * goal.tpot_ms / 1000 * queue.tokens / exp(SURE * queue.scatter)
+    p99_answer_s = CAPPED_SHARE * goal.tpot_ms / 1000 * queue.tokens
+    # The logarithm of answers' times has the standard deviation `scatter`, so the p99 is this ratio above the expected
+    # time.
+    p99_ratio = exp(SURE * queue.scatter)
+    expected_answer_s = p99_answer_s / p99_ratio
     lone_answer_s = queue.token_s * queue.tokens
-    others = floor((longest_answer_s - lone_answer_s) / other_s)
-    return max(1, 1 + others)
+    others = floor((expected_answer_s - lone_answer_s) / other_s)
+    return max(1, 1 + others)  # the others beside the answer itself; at least that one must run
 
 
 def estimate_of(
-    measurements: Measurements, held_to: dict[str, Goal], command: str, full_at: int | None = None
+    measurements: Measurements, goals_by_name: dict[str, Goal], command: str, full_at: int | None = None
 ) -> Estimate:
     """Return the estimate that follows from the measurements.
 
-    `held_to` has the goals by the names of their limits, `command` is the user's, and `full_at` is the number of
-    requests in flight beyond which the server refused others. Without a probe that shows the server's queue, the ranges
-    of rates follow from the burst alone; without a burst either, there are no ranges. If the server does not behave as
-    the model assumes, the estimate has doubts in place of ranges.
+    `goals_by_name` has the goals by the names of their limits, `command` is the user's, and `full_at` is the number of
+    requests in flight beyond which the server refused others.
     """
     ranges, doubts = Ranges(), list[str]()
-    capacity = capacity_error = expected = running = None
+    capacity = capacity_error = expected_rate = suggested_cap = None
     if measurements.has_queue:
         server = measurements.server
-        error = capacity_share_error(measurements)
-        capacity = server.capacity if server.capacity < inf else None
-        if capacity is not None:
-            capacity_error = error * capacity
-        for name, goal in held_to.items():
-            ends = RateRange.of(replace(measurements, goal=goal), error)
+        share_error = capacity_share_error(measurements)
+        if server.capacity < inf:  # Infinity stands for an unknown capacity.
+            capacity = server.capacity
+            capacity_error = share_error * capacity
+        for name, goal in goals_by_name.items():
+            ends = RateRange.of(replace(measurements, goal=goal), share_error)
             ranges[name] = ends.low, ends.high
             doubts += ends.doubts
         doubts += doubts_of(measurements)
+        # The expected rate is for the run's own goal, which need not be one of those above.
         goal_of_run = for_any_arrivals(measurements.goal)
         candidate = Measurements(goal_of_run, measurements.lone, measurements.probes).candidate
-        if not doubts and not candidate.is_bound:
-            expected = candidate.rate
-        running = most_running(server.sharing, measurements.goal)
-    elif measurements.burst:
-        ranges = {name: range_by_burst(measurements, goal) for name, goal in held_to.items()}
+        if not doubts and not candidate.is_bound:  # A bound is only the fastest rate that was tried.
+            expected_rate = candidate.rate
+        # `sharing` is the queue that shows how much running answers slow each other down.
+        suggested_cap = most_running(server.sharing, measurements.goal)
+    elif measurements.burst:  # The time ended before a probe showed the server's queue.
+        ranges = {name: range_by_burst(measurements, goal) for name, goal in goals_by_name.items()}
     loads = list[str]()
     for probe in measurements.probes:
         loads += probe.background_load
+    command_of_search = re.sub(f"{QUICK_FLAG}|{MINUTES_FLAG}", "", command)  # These flags are for an estimate alone.
     return Estimate(
-        ttft_alone_ms=1000 * measurements.lone.ttft_s,
-        tpot_alone_ms=1000 * measurements.lone.tpot_s,
+        # A lone request's time is 0 if it was not measured.
+        ttft_alone_ms=1000 * measurements.lone.ttft_s or None,
+        tpot_alone_ms=1000 * measurements.lone.tpot_s or None,
         capacity=capacity,
         capacity_error=capacity_error,
-        ranges={} if doubts else ranges,
-        rate=expected,
-        most_running=running,
+        ranges={} if doubts else ranges,  # The ranges are wrong if the server does not behave as the model assumes.
+        rate=expected_rate,
+        most_running=suggested_cap,
         doubts=tuple(dict.fromkeys(doubts)),
         background_load=tuple(dict.fromkeys(loads)),
         is_partial=not measurements.has_confirmed,
         full_at=full_at,
-        command=f"{re.sub(f'{QUICK_FLAG}|{MINUTES_FLAG}', '', command)} --server-target-qps max",
+        command=f"{command_of_search} --server-target-qps max",
     )
 
 
 def capacity_share_error(measurements: Measurements) -> float:
     """Return the error of the capacity as a share of the capacity.
 
-    It is twice the standard error of the completion rate of the saturated server, within a smallest and a largest
-    error; the smallest if no probe saturated the server.
+    The error is about twice the standard error of the rate at which the saturated server completed queries, but at
+    least LEAST_CAPACITY_ERROR and at most MOST_ERROR.
     """
-    smallest, saturated = LEAST_ERROR / 2, measurements.server.saturated
-    if saturated is None:
-        return smallest
-    return max(smallest, min(2 * completed_error(saturated), MOST_ERROR))
+    saturated = measurements.server.saturated
+    if saturated is None:  # No probe saturated the server.
+        return LEAST_CAPACITY_ERROR
+    return max(LEAST_CAPACITY_ERROR, min(2 * completed_error(saturated), MOST_ERROR))
 
 
 def doubts_of(measurements: Measurements) -> list[str]:
@@ -225,32 +183,34 @@ def doubts_of(measurements: Measurements) -> list[str]:
 def range_by_burst(measurements: Measurements, goal: Goal) -> tuple[float, Measured]:
     """Return the lowest and the highest rate at which the limits may be reached, from the burst alone.
 
-    It is for an estimate without probes. Both rates are 0 if a lone request is over a limit. If the burst shows no
-    limit of the server, the lower end is a share of the rate of requests that run one after the other, and the upper
-    end is None, for open. Else the upper end is the capacity that the burst shows, and the lower end a share of what a
-    simple model with this capacity allows.
+    The range is for an estimate without probes. Both rates are 0 if a lone request is over a limit, since no rate keeps
+    the limits then. The upper rate is None if the burst shows no limit of the server.
     """
     lone, burst = measurements.lone, measurements.burst
     if lone.is_over(goal):
         return 0.0, 0.0
     if burst is None or not burst.has_limit(lone):
+        # The server completes at least as much as requests that run one after the other. Without a lone request's time,
+        # not even that is known, and the lowest rate is 0.
         low = UNCONFIRMED_SHARE / lone.latency_s if lone.latency_s else 0.0
         return low, None
-    qps, limit_s = burst.qps(lone), inf
+    capacity = burst.qps(lone)
     answer_s = lone.latency_s - lone.ttft_s
-    if lone.tpot_s:  # If TPOT is not known, answers have no limit.
+    answer_limit_s = inf  # If TPOT is not known, answers have no limit.
+    if lone.tpot_s:
         tokens = answer_s / lone.tpot_s
-        limit_s = goal.tpot_ms / 1000 * tokens
-    model = EngineModel(
+        answer_limit_s = goal.tpot_ms / 1000 * tokens
+    # A burst does not show how requests wait, how prompts differ, or how answers scatter.
+    simple_model = EngineModel(
         lone_s=answer_s,
-        capacity=qps,
+        capacity=capacity,
         most_running=inf,
         prompt_share=BURST_PROMPTS,
         prompt_spread=0.0,
         scatter=0.0,
     )
-    rate = rate_within(model, TimeLimits(inf, limit_s), goal)
-    return UNCONFIRMED_SHARE * min(rate, qps), qps
+    rate = rate_within(simple_model, TimeLimits(wait_s=inf, answer_s=answer_limit_s), goal)
+    return UNCONFIRMED_SHARE * min(rate, capacity), capacity
 
 
 class RateRange(NamedTuple):
@@ -263,43 +223,46 @@ class RateRange(NamedTuple):
     doubts: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, measurements: Measurements, error: float) -> "RateRange":
-        """Return the range of rates around the candidate, in which the highest rate that keeps the limits should lie.
+    def of(cls, measurements: Measurements, capacity_error: float) -> "RateRange":
+        """Return the range of rates in which the highest rate that keeps the limits should lie.
 
-        The range is 0 to 0 if no rate keeps the limits, and open above if nothing shows a limit. Without a probe at the
-        candidate, it follows from the saturated probe. Else its half width is the largest of three errors, plus the
-        scatter of a full test's tail. The errors are a fixed least one, that of the capacity (`error`, a share), and
-        the difference to what the last probe alone implies. The range ends at the capacity.
+        The range is around the candidate, which is the rate that all measurements together imply. `capacity_error` is
+        the error of the server's capacity, as a share of the capacity.
         """
-        goal, candidate = measurements.goal, measurements.candidate
-        rate, implied_rate = candidate.rate, measurements.implied_rate(measurements.last)
-        if not rate:
+        goal, candidate, last_probe = measurements.goal, measurements.candidate, measurements.last
+        rate, implied_rate = candidate.rate, measurements.implied_rate(last_probe)
+        if not rate:  # No rate keeps the limits.
             return cls(0.0, 0.0)
-        if candidate.is_bound or implied_rate == inf:
+        if candidate.is_bound or implied_rate == inf:  # Nothing shows a limit, so the range has no upper end.
             return cls(rate, None)
-        if not measurements.has_confirmed:
+        if not measurements.has_confirmed:  # There is no probe at the candidate.
             return cls.by_overload(measurements, rate)
-        half_width = max(LEAST_ERROR, error, abs(implied_rate / rate - 1)) + SURE / sqrt(goal.full_queries(rate))
+        difference = abs(implied_rate / rate - 1)  # between what the last probe and all measurements imply
+        chance = SURE / sqrt(goal.full_queries(rate))  # how much a full test's p99 differs by chance
+        half_width = max(LEAST_ERROR, capacity_error, difference) + chance
         doubts = list[str]()
         if half_width > MOST_ERROR:
             doubts.append("two probes contradict each other")
-        ttft_share, _ = goal.shares(measurements.last)
-        if measurements.is_late(measurements.last) and ttft_share > LATE_SHARE:
+        ttft_share, _ = goal.shares(last_probe)
+        # The probe's TTFT is clearly over its limit although its queue did not grow, which no model here explains.
+        if measurements.is_late(last_probe) and ttft_share > LATE_SHARE:
             doubts.append("queries wait though it keeps up")
-        highest = (1 + error) * measurements.server.capacity
-        return cls((1 - half_width) * rate, min((1 + half_width) * rate, highest), tuple(doubts))
+        # No rate above the server's capacity can be kept, so the range ends there at the latest.
+        highest_capacity = (1 + capacity_error) * measurements.server.capacity
+        return cls((1 - half_width) * rate, min((1 + half_width) * rate, highest_capacity), tuple(doubts))
 
     @classmethod
     def by_overload(cls, measurements: Measurements, rate: float) -> "RateRange":
         """Return the range of rates from a saturated probe alone; `rate` is the rate that the probe implies.
 
-        The rate that the server completed while queries waited is the most that it can do. So the range ends there,
-        plus twice that rate's error. If no queries waited, it ends at the model's capacity, or is open if that is not
-        known.
+        Without a probe at that rate, the lower end is only a share of it.
         """
         queue = measurements.last.queue
         if queue and queue.completed and measurements.last.has_waited:
-            highest = (1 + 2 * completed_error(queue)) * queue.completed
-            return cls(UNCONFIRMED_SHARE * min(rate, queue.completed), highest)
+            # What the server completed while queries waited is the most that it can do, but for the error of that rate:
+            # about twice its standard error.
+            share_error = 2 * completed_error(queue)
+            return cls(UNCONFIRMED_SHARE * min(rate, queue.completed), (1 + share_error) * queue.completed)
         capacity = measurements.server.capacity
-        return cls(UNCONFIRMED_SHARE * rate, capacity if capacity < inf else None)
+        highest = capacity if capacity < inf else None  # Without a known capacity, the range has no upper end.
+        return cls(UNCONFIRMED_SHARE * rate, highest)

@@ -38,42 +38,43 @@ SHORTEST_PROBE_S = 10.0  # A shorter probe tells nothing.
 def measure(bench: SearchBench, measurements: Measurements, saturated_s: float) -> None:
     """Measure a lone request and a saturated server, by probes of at least `saturated_s` seconds.
 
-    If a lone request is over a limit twice, no rate keeps the limit, and nothing else is measured. A lone request is
-    measured again after the probes. If its latency differs clearly from the one before, the load changed the server. So
-    the probes are repeated once, unless the time is limited.
+    The server is not saturated if a lone request (one that is sent alone) is over a limit already. The measurements are
+    repeated if the load changed the server, unless there is a time limit.
     """
     measurements.lone = bench.lone_request()
     if measurements.lone.is_over(measurements.goal):
         measurements.lone = bench.lone_request()  # The server may have been cold.
-    if measurements.lone.is_over(measurements.goal):
+    if measurements.lone.is_over(measurements.goal):  # No rate keeps the limits.
         return
     for _ in range(MOST_MEASUREMENTS):
-        measurements.probes.clear()  # In a second round, the probes so far show the server before it changed.
+        measurements.probes.clear()  # Probes of an earlier pass show the server before it changed.
         saturate(bench, measurements, saturated_s)
         before, measurements.lone = measurements.lone, bench.lone_request()
+        # If a lone request takes clearly more or less time than before, the load changed the server.
         has_changed = abs(before.latency_s / measurements.lone.latency_s - 1) > LASTING_DRIFT
-        if not has_changed or bench.left_s < inf:
+        has_time_limit = bench.left_s < inf  # Repeating would take the time of the next steps.
+        if not has_changed or has_time_limit:
             break
 
 
 def saturate(bench: SearchBench, measurements: Measurements, least_s: float) -> None:
     """Probe the server for `least_s` seconds or longer, until it is saturated.
 
-    A burst gives the first rate. If the server keeps up, the next probe is faster. The highest rate is a little above
-    the rate that the allowed requests in flight can complete. If a saturated probe is not reliable, it is repeated for
-    longer, except for an estimate (`may_shorten`). The probes end early if the next one does not fit in the time left.
+    A burst gives the first rate. If the server keeps up with a probe, the next probe is faster. A saturated probe that
+    is not reliable is repeated for longer.
     """
     goal, repeats = measurements.goal, 0
-    most_repeats = 0 if bench.may_shorten else MOST_REPEATS
+    is_estimate = bench.may_shorten
+    most_repeats = 0 if is_estimate else MOST_REPEATS  # An estimate has no time for repetitions.
     expected_qps = burst_qps(bench, measurements)
     # An answer takes at least a lone request's time, so the requests in flight complete at most this rate.
     most_completed_qps = bench.at_once / measurements.lone.latency_s
     most_qps = OVERLOAD_RATIO * most_completed_qps
-    rate = min(OVERLOAD_RATIO * expected_qps, most_qps)
+    rate = min(OVERLOAD_RATIO * expected_qps, most_qps)  # More than the server seems to complete saturates it.
     seconds, reason = probe_s(rate, goal, least_s), "saturates the server: what it completes"
     while len(measurements.probes) < MOST_PROBES:
         seconds = time_for(bench, seconds, expected_qps)
-        if not seconds:
+        if not seconds:  # No probe fits in the time left.
             break
         last = probe(bench, Candidate(rate, reason, seconds))
         measurements.probes.append(last)
@@ -86,7 +87,8 @@ def saturate(bench: SearchBench, measurements: Measurements, least_s: float) -> 
             seconds, reason = probe_s(rate, goal, least_s), "the server kept up: a faster one"
             continue
         doubt = doubt_of(last)
-        if not doubt or repeats >= most_repeats or seconds >= goal.full_s(rate):
+        is_reliable, is_longest = not doubt, seconds >= goal.full_s(rate)  # No probe is longer than a full test.
+        if is_reliable or is_longest or repeats >= most_repeats:  # The probe need not be repeated, or cannot be.
             break
         repeats += 1
         seconds, reason = min(LONGER_RATIO * seconds, goal.full_s(rate)), f"{doubt}: longer"
@@ -95,9 +97,9 @@ def saturate(bench: SearchBench, measurements: Measurements, least_s: float) -> 
 def burst_qps(bench: SearchBench, measurements: Measurements) -> float:
     """Send bursts until one shows a limit of the server, and return the queries/s that the last burst shows.
 
-    A burst that shows no limit is followed by a larger one, up to the largest that is allowed. If the server refuses
-    part of a burst, only as many requests as it answered are kept in flight from then on. Notes the last burst in
-    `measurements`, and tells the user what it shows.
+    A burst is a number of requests sent all at once. A burst that shows no limit is followed by a larger one, up to the
+    largest that is allowed. If the server refuses part of a burst, only as many requests as it answered are kept in
+    flight from then on. Notes the last burst in `measurements`, and tells the user what it shows.
     """
     lone = measurements.lone
     size = burst_size(BURST_REQUESTS, bench.at_once, lone)
@@ -106,7 +108,7 @@ def burst_qps(bench: SearchBench, measurements: Measurements) -> float:
         if burst.refused:
             bench.limit_in_flight(max(1, burst.answered))
         larger = burst_size(LARGER_BURST_RATIO * size, bench.at_once, lone)
-        if burst.has_limit(lone) or larger <= size:
+        if burst.has_limit(lone) or larger <= size:  # No larger burst is needed, or none is allowed.
             break
         size = larger
     measurements.burst = burst
@@ -119,18 +121,18 @@ def burst_qps(bench: SearchBench, measurements: Measurements) -> float:
 
 
 def time_for(bench: SearchBench, seconds: float, expected_qps: float) -> float:
-    """Return the length of a probe that fits in the time left: `seconds`, less for an estimate, 0 if no probe fits.
+    """Return the length of a probe that fits in the time left: `seconds` or, for an estimate, less.
 
-    In a search, a full test at the expected rate must fit after the probe. For an estimate, no full test follows, and a
-    probe may be shorter than LoadGen needs for a verdict.
+    Returns 0 if no probe fits.
     """
     left_s = bench.left_s
-    if not bench.may_shorten:  # a search
+    is_estimate = bench.may_shorten
+    if not is_estimate:  # A search ends with a full test, which must fit after the probe.
         left_s -= bench.goal.reserved_s(expected_qps)
     most_s = left_s / DRAIN_RATIO  # The last answers of a probe come after its last query.
     if seconds <= most_s:
         return seconds
-    if bench.may_shorten and most_s >= SHORTEST_PROBE_S:
+    if is_estimate and most_s >= SHORTEST_PROBE_S:  # LoadGen gives so short a probe no verdict: none is needed.
         return most_s
     return 0.0
 
@@ -138,10 +140,10 @@ def time_for(bench: SearchBench, seconds: float, expected_qps: float) -> float:
 def is_saturated(probe: Outcome, measurements: Measurements) -> bool:
     """Tell whether a probe saturated the server.
 
-    It did if queries always waited and more came than were completed, or if they came at the rate at which concurrent
-    answers slow each other down without end. A probe with too few queries to measure a queue did not.
+    That is so if queries always waited and more came than were completed. It is also so if queries came so fast that
+    ever more of them run at once, as at the `sharing_capacity`.
     """
-    if probe.queue is None:
+    if probe.queue is None:  # The probe had too few queries to show a queue.
         return False
     return is_overloaded(probe, measurements.goal) or probe.rate >= measurements.server.sharing_capacity
 
@@ -149,14 +151,15 @@ def is_saturated(probe: Outcome, measurements: Measurements) -> bool:
 def doubt_of(probe: Outcome) -> str:
     """Return why a saturated probe is not reliable; empty if it is reliable, or had no queue to judge.
 
-    It is unreliable if the server's speed changed, or if the rate of completions has a large error.
+    A probe is unreliable if the server's speed changed, or if the rate of completions has a large error.
     """
     queue = probe.queue
     if queue is None:
         return ""
     if queue.drift:
         return f"{drift_text(queue.drift)} meanwhile"
-    if queue.completed and probe.has_waited and completed_error(queue) > MOST_IMPLIED_ERROR:
+    shows_completion_rate = queue.completed and probe.has_waited  # Only a server with waiting queries is fully busy.
+    if shows_completion_rate and completed_error(queue) > MOST_IMPLIED_ERROR:
         return "completions are uneven"
     return ""
 
@@ -164,8 +167,7 @@ def doubt_of(probe: Outcome) -> str:
 def probe(bench: SearchBench, candidate: Candidate) -> Outcome:
     """Probe a rate. If the server refuses requests because it is full, keep fewer in flight and repeat the probe.
 
-    After several refused probes, the number in flight is also halved each time. Raises EndpointError if the number
-    cannot become smaller, and OutOfTimeError if the time is over.
+    Raises EndpointError if the number cannot become smaller, and OutOfTimeError if the time is over.
     """
     refused_probes = 0
     while True:
@@ -175,7 +177,7 @@ def probe(bench: SearchBench, candidate: Candidate) -> Outcome:
         refused_probes += 1
         # As many as the server was answering when it refused others, and at least one less than before.
         most_in_flight = min(outcome.full_at or 1, bench.at_once - 1)
-        if refused_probes >= MOST_REFUSED:
+        if refused_probes >= MOST_REFUSED:  # The numbers that the server shows are still too high.
             most_in_flight //= 2
         before = bench.at_once
         bench.limit_in_flight(max(1, most_in_flight))
@@ -188,8 +190,9 @@ def probe(bench: SearchBench, candidate: Candidate) -> Outcome:
 def estimate(bench: SearchBench) -> Measurements:
     """Take the measurements for `--quick`: the first steps of a search, then a short probe at the candidate.
 
-    If the time ends meanwhile, returns the measurements so far. The candidate is not probed if no probe before it had
-    enough queries to show how the server works.
+    The candidate is the rate that a full test should keep by the measurements of these steps. If the time ends
+    meanwhile, returns the measurements so far. The candidate is not probed if no probe before it had enough queries to
+    show how the server works.
     """
     measurements = Measurements(bench.goal)
     with suppress(OutOfTimeError):
@@ -200,10 +203,11 @@ def estimate(bench: SearchBench) -> Measurements:
 
 
 def confirm(bench: SearchBench, measurements: Measurements) -> None:
-    """Probe the candidate rate and note that it is confirmed, so that the estimate can give a narrow range around it.
+    """Probe the candidate and note that it is confirmed, so that the estimate can give a narrow range around it.
 
-    No probe is needed if the candidate is 0, or if the last probe had nearly the same rate. If the probe does not fit
-    in the time left, the candidate stays unconfirmed.
+    The candidate is the rate that a full test should keep by all measurements so far. No probe is needed if the
+    candidate is 0, or if the last probe had nearly the same rate. If the probe does not fit in the time left, the
+    candidate stays unconfirmed.
     """
     candidate = measurements.candidate
     if not candidate.rate or abs(candidate.rate / measurements.last.load - 1) <= SAME_RATE_SHARE:
@@ -218,17 +222,15 @@ def confirm(bench: SearchBench, measurements: Measurements) -> None:
 def search(bench: SearchBench) -> Measurements:
     """Measure a server until the candidate (the rate for the full test) agrees with the rate of the last probe.
 
-    Ends earlier after MOST_PROBES probes, if no rate keeps the limits, if the first probes show no queue, or if a probe
-    would not fit in the time or would take about as long as the full test. A probe in which the server's speed changed
-    is repeated, at most MOST_REPEATS times.
+    Returns the measurements so far if a further probe would not help, or does not fit in the time left.
     """
     measurements, repeats = Measurements(bench.goal), 0
     measure(bench, measurements, SATURATED_S)
-    if not measurements.has_queue:
+    if not measurements.has_queue:  # The first probes do not show how the server works.
         return measurements
     while len(measurements.probes) < MOST_PROBES:
         chosen = measurements.candidate
-        if not chosen.rate:
+        if not chosen.rate:  # No rate keeps the limits.
             break
         seconds = measurements.confirming_s(chosen.rate)
         if 2 * seconds > measurements.goal.full_s(chosen.rate):  # The full test shows as much and takes little longer.
@@ -239,7 +241,7 @@ def search(bench: SearchBench) -> Measurements:
         # A probe in which each query waited too long does not confirm its rate, so it is repeated, too.
         if is_same_rate and not must_repeat and not measurements.is_late(measurements.last):
             break
-        if not time_for(bench, seconds, chosen.rate):
+        if not time_for(bench, seconds, chosen.rate):  # The probe does not fit in the time left.
             break
         repeats += must_repeat
         measurements.probes.append(probe(bench, chosen._replace(seconds=seconds)))

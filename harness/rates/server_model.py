@@ -43,27 +43,25 @@ class ServerModel(NamedTuple):
 
     @classmethod
     def fit(cls, lone: LoneRequest, tests: Sequence[Outcome], goal: Goal) -> Self:
-        """Fit the model to tests, given in the order in which they ran. In at least one, the queue was measured.
-
-        The last test whose answers could be fitted shows how answers slow each other down. The last test without
-        waiting queries gives TTFT under load; without such a test, the lone request does. Of the tests that overloaded
-        the server, the one whose completions have the smallest error gives the speed when saturated, and shows whether
-        the server caps the running requests. Without an overload, no cap is known.
-        """
+        """Fit the model to tests, given in the order in which they ran. In at least one, the queue was measured."""
         queues = [test.queue for test in tests if test.queue]
+        # How answers slow each other down is known from the last test with answers that could be fitted (`tokens`).
         sharing = next((queue for queue in reversed(queues) if queue.tokens), queues[-1])
+        # TTFT under load is that of the last test in which queries did not wait, else that of the lone request.
         ttft_s = lone.ttft_s
-        steady = [test for test in tests if not test.has_waited and test.ttft_ms.p50]
-        if steady:
-            ttft_s = (steady[-1].ttft_ms.p50 or 0.0) / 1000
+        tests_without_waits = [test for test in tests if not test.has_waited and test.ttft_ms.p50]
+        if tests_without_waits:
+            ttft_s = (tests_without_waits[-1].ttft_ms.p50 or 0.0) / 1000
+        # The speed when saturated is that of the overload whose completions have the smallest error.
         overloads = []
         for test in tests:
             if is_overloaded(test, goal) and completed_error(test.queue) < MOST_ERROR_SHARE:
                 overloads.append(test)
         surest = min(overloads, key=lambda test: completed_error(test.queue), default=None)
-        if surest is None:
+        if surest is None:  # Without an overload, no cap on the running requests shows.
             return cls(lone, sharing, saturated=None, is_capped=False, ttft_s=ttft_s)
-        # TPOT within its limit though queries always wait: the server caps the number of running requests.
+        # If TPOT keeps its limit though queries always wait, the server caps the number of running requests. An unknown
+        # TPOT shows no cap.
         is_capped = (surest.tpot_ms.p99 or inf) <= goal.tpot_ms
         return cls(lone, sharing, saturated=surest.queue, is_capped=is_capped, ttft_s=ttft_s)
 
@@ -86,19 +84,23 @@ class ServerModel(NamedTuple):
 
     @property
     def capped_capacity(self) -> float:
-        """The rate in queries/s that the server completes with as many requests running as it allows; infinity if no
-        test had queries always waiting.
-
-        In such a test, answers run in step, and the server completes 3 to 9 % more than usual (an H200, Interactive).
-        So the rate is limited to what follows from how answers slow each other down in other tests.
+        """The rate in queries/s that the server completes with as many requests running as it allows; infinity without
+        a saturated test, which is one in which queries always waited.
         """
         if not self.saturated:
             return inf
-        lone_s = self.lone.tpot_s * self.sharing.tokens  # of an answer that runs alone
-        answer_s = lone_s + (self.running_at_cap - 1) / self.sharing_capacity
-        if answer_s <= 0:  # The times of answers are not known.
-            return self.saturated.completed
-        return min(self.saturated.completed, self.running_at_cap / answer_s)
+        measured_rate = self.saturated.completed
+        # In the saturated test, all answers begin and end together, and the server completes 3 to 9 % more than usual
+        # (an H200, Interactive). So the rate is limited to what follows from an answer's usual time beside so many
+        # others. `sharing` is the test that shows how much running answers slow each other down.
+        tokens_per_answer = self.sharing.tokens
+        lone_answer_s = self.lone.tpot_s * tokens_per_answer
+        other_requests = self.running_at_cap - 1
+        delay_by_each_other_s = 1 / self.sharing_capacity
+        usual_answer_s = lone_answer_s + other_requests * delay_by_each_other_s
+        if usual_answer_s <= 0:  # Times that are not known are stored as 0.
+            return measured_rate
+        return min(measured_rate, self.running_at_cap / usual_answer_s)
 
     @property
     def running_at_cap(self) -> float:
@@ -112,90 +114,98 @@ class ServerModel(NamedTuple):
     def highest_rate(self, goal: Goal) -> float:
         """Return the highest rate in queries/s that a full test should keep.
 
-        If TPOT keeps its limit however many queries wait, TTFT decides. Else TPOT decides, because it is over its limit
-        before any query waits. Returns 0 if a lone request is over a limit, and infinity if nothing shows a limit,
-        because concurrency does not slow answers.
+        It is 0 if a request that runs alone is over a limit. It is infinity if nothing shows a highest rate. Else it
+        follows from the limit that is reached first (`limits`), by simulation.
         """
         if self.lone.is_over(goal):
             return 0.0
-        if self.engine_model is None:
+        if self.engine_model is None:  # Concurrency does not slow answers, as far as was measured.
             return inf
         return rate_within(self.engine_model, self.limits(goal), goal)
 
     def rate_after(self, test: Outcome, shares: tuple[float, float], test_goal: Goal, goal: Goal) -> float:
         """Estimate the highest rate for a full test from another test's p99 of TTFT and of TPOT.
 
-        `shares` are these p99 as shares of their limits; one far below its limit is ignored. `test_goal` is the goal
-        with that test's length, `goal` that of the full test. Returns infinity if the test shows no limit.
+        `shares` are these p99 as shares of their limits. `test_goal` is the goal with that test's length, `goal` that
+        of the full test. Returns infinity if the test shows no limit.
         """
         ttft_share, tpot_share = shares
         limits, model = self.limits(goal), self.engine_model
+        answer_s = tpot_share * goal.tpot_ms / 1000 * self.sharing.tokens  # TPOT's p99, for all tokens of an answer
         p99 = TimeLimits(
-            wait_s=telling(self.waited_s(ttft_share, goal), limits.wait_s),
-            answer_s=telling(tpot_share * goal.tpot_ms / 1000 * self.sharing.tokens, limits.answer_s),
+            wait_s=usable_p99_s(self.waited_s(ttft_share, goal), limits.wait_s),
+            answer_s=usable_p99_s(answer_s, limits.answer_s),
         )
         rates = [inf]
         if model and min(p99) < inf:
             rates.append(rate_after_test(model, test.load, p99, limits, test_goal, goal))
-        if ttft_share > 1 and p99.wait_s == inf and test.rate < self.capacity < inf:
-            # TTFT is over its limit though the model expects no waits, so the rate follows without the model. It is
-            # scaled from the rate that was sent in fact (`test.rate`) to the rate that was asked for (`test.load`).
-            rates.append(rate_toward_limit(self.capacity, test.rate, ttft_share) * test.load / test.rate)
+        has_unexpected_waits = ttft_share > 1 and p99.wait_s == inf  # TTFT is over its limit, but no wait is modelled.
+        if has_unexpected_waits and test.rate < self.capacity < inf:  # The rate follows without the model.
+            rate_at_limit = rate_toward_limit(self.capacity, test.rate, ttft_share)
+            # Random gaps make the sent rate (`test.rate`) differ from the rate that was asked for (`test.load`). The
+            # line above works with sent rates, but the result is a rate to ask for.
+            rates.append(rate_at_limit * test.load / test.rate)
         return min(rates)
 
     @property
     def engine_model(self) -> EngineModel | None:
-        """The model for simulating full tests; None if the server has no cap and answers do not slow each other down.
+        """The model of the engine for simulating full tests.
 
-        Without a cap on running requests, the model has the capacity of answers that share the server. With a cap, the
-        capacity is such that answers take the measured time when as many requests run as the cap allows.
+        In the model, an answer takes `lone_s` seconds, and 1 / `capacity` seconds more for each other request that runs
+        meanwhile. None if the server has no cap, which is the most requests that it runs at once, and if answers do not
+        slow each other down or nothing was measured: then nothing shows a highest rate.
         """
-        measured = self.sharing
-        lone_s = self.lone.tpot_s * measured.tokens  # of an answer that runs alone
-        # If answers grew longer or shorter during the test, that alone makes them scatter around the fit.
-        scatter = 0.0 if measured.has_grown or measured.drift else measured.scatter
-        spread = min(measured.spread, MOST_PROMPT_SPREAD)
-        make_model = partial(EngineModel, prompt_share=measured.prompts, prompt_spread=spread, scatter=scatter)
+        measured = self.sharing  # statistics of the test that shows how running answers slow each other down
+        tokens_per_answer = measured.tokens  # 0 if nothing was measured
+        lone_s = self.lone.tpot_s * tokens_per_answer
+        scatter = measured.scatter
+        if measured.has_grown or measured.drift:
+            # The queue grew or the server's speed changed. Answers then take more or less time as the test goes on,
+            # which is no scatter of a steady server.
+            scatter = 0.0
+        prompt_spread = min(measured.spread, MOST_PROMPT_SPREAD)  # The simulation knows no prompts that differ more.
+        make_model = partial(EngineModel, prompt_share=measured.prompts, prompt_spread=prompt_spread, scatter=scatter)
         if not self.is_capped:
-            if not measured.tokens or self.sharing_capacity == inf:
+            do_not_slow_each_other = self.sharing_capacity == inf
+            if not tokens_per_answer or do_not_slow_each_other:
                 return None
             return make_model(lone_s=lone_s, capacity=self.sharing_capacity, most_running=inf)
+        # The time of an answer beside as many others as the cap allows, by Little's law: `capped_capacity` is the rate
+        # at which answers end then.
         busiest_answer_s = self.running_at_cap / self.capped_capacity
         other_requests = self.running_at_cap - 1
-        # If requests run one at a time, or cost others nothing, each takes the measured time, whatever else runs.
-        if other_requests < LEAST_OTHERS or not 0 < lone_s < busiest_answer_s:
+        runs_one_at_a_time = other_requests < LEAST_OTHERS
+        is_slowed_by_others = 0 < lone_s < busiest_answer_s
+        if runs_one_at_a_time or not is_slowed_by_others:  # Each answer takes the measured time, whatever else runs.
             return make_model(lone_s=busiest_answer_s, capacity=NO_COST_QPS, most_running=self.running_at_cap)
+        # All others together add what was measured.
         capacity = other_requests / (busiest_answer_s - lone_s)
         return make_model(lone_s=lone_s, capacity=capacity, most_running=self.running_at_cap)
 
     def limits(self, goal: Goal) -> TimeLimits:
-        """Return the one limit that decides; the other is infinite.
-
-        If TPOT keeps its limit however many queries wait (`is_capped`), the wait decides. Else an answer's time does.
-        """
-        if self.is_capped:
-            return TimeLimits(self.longest_wait_s(goal), inf)
-        return TimeLimits(inf, goal.tpot_ms * self.sharing.tokens / 1000)
+        """Return the one limit that a rising rate reaches first; the other is infinite."""
+        if self.is_capped:  # TPOT keeps its limit however many queries wait. So TTFT, which is a wait, reaches its own.
+            return TimeLimits(wait_s=self.longest_wait_s(goal), answer_s=inf)
+        # Without a cap no query waits, and TPOT grows with each request that runs.
+        return TimeLimits(wait_s=inf, answer_s=goal.tpot_ms * self.sharing.tokens / 1000)
 
     def longest_wait_s(self, goal: Goal) -> float:
-        """Return the seconds that a query may wait before its first token comes too late.
-
-        TTFT without a wait is taken off the limit, but a share of the limit is always left.
-        """
+        """Return the seconds that a query may wait before its first token comes too late."""
         limit_s = goal.ttft_ms / 1000
+        # `ttft_s` is the time without a wait. Should it take nearly all of the limit, a share of the limit is left.
         return max(limit_s - self.ttft_s, LEAST_WAIT_SHARE * limit_s)
 
     def waited_s(self, ttft_share: float, goal: Goal) -> float:
         """Return the p99 of waits in seconds, given the p99 of TTFT as a share of its limit.
 
-        TTFT is taken as a wait plus a constant. A TTFT at its limit is a wait of `longest_wait_s`, which fixes the
-        constant.
+        If TTFT is just at its limit, a query waited for `longest_wait_s`. Any further TTFT is a longer wait.
         """
         limit_s = goal.ttft_ms / 1000
-        return self.longest_wait_s(goal) + (ttft_share - 1) * limit_s
+        ttft_beyond_limit_s = (ttft_share - 1) * limit_s  # negative if TTFT is within its limit
+        return self.longest_wait_s(goal) + ttft_beyond_limit_s
 
 
-def telling(p99_s: float, limit_s: float) -> float:
+def usable_p99_s(p99_s: float, limit_s: float) -> float:
     """Return the p99 if it is near its limit or over it; else infinity, which means that it is ignored.
 
     A p99 far below its limit does not tell how near the limit is, and an infinite limit is not judged.
@@ -208,15 +218,16 @@ def telling(p99_s: float, limit_s: float) -> float:
 def is_overloaded(test: Outcome, goal: Goal) -> bool:
     """Tell whether a test overloaded the server: queries always waited, and more came than were completed.
 
-    The growth of the queue must be clearly beyond chance (`has_grown`). If TTFT is over its limit as well, growth by
-    more than one standard error (`chance`) suffices. Returns False if the test has no queue.
+    Returns False if the test has no queue.
     """
     queue = test.queue
     if queue is None or not test.has_waited:
         return False
+    if queue.has_grown:  # by more than chance explains
+        return True
+    # A TTFT over its limit is a second sign of overload, so weaker growth suffices: more than one standard error.
     ttft_share, _ = goal.shares(test)
-    is_late = ttft_share > 1
-    return queue.has_grown or (is_late and queue.growth > queue.chance)
+    return ttft_share > 1 and queue.growth > queue.chance
 
 
 def completed_error(queue: Queue | None) -> float:

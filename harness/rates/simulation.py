@@ -40,32 +40,33 @@ class SimulatedTimes(NamedTuple):
     queries: Any
 
     def judged_p99_s(self, pass_share: float) -> float:
-        """Return the p99 in seconds, as LoadGen judges it, that a share of the simulated tests (`pass_share`) stay
-        below.
+        """Return the limit in seconds that `pass_share` of the simulated tests would keep, by LoadGen's early stopping.
 
-        LoadGen's early stopping allows fewer than 1 % of a test's queries over the limit, so this p99 is above the
-        plain one.
+        Early stopping allows fewer than 1 % of a test's queries over the limit, so the result is above the plain p99.
         """
-        allowed = [allowed_late(int(queries)) for queries in self.queries.sum(axis=0)]
+        queries_by_test = self.queries.sum(axis=0)
+        allowed = [allowed_late(int(queries)) for queries in queries_by_test]
         return float(np.quantile(self.tails(allowed), pass_share))
 
     @property
     def measured_p99_s(self) -> float:
         """The plain p99 in seconds, which 1 % of a test's queries exceed: its median over the tests."""
-        exceeding = [int(0.01 * queries) for queries in self.queries.sum(axis=0)]
+        queries_by_test = self.queries.sum(axis=0)
+        exceeding = [int(0.01 * queries) for queries in queries_by_test]
         return float(np.median(self.tails(exceeding)))
 
     def tails(self, allowed: list[int]) -> Any:
-        """Return for each test the time that no more of its queries exceed than are allowed: `allowed` has their
-        number.
+        """Return for each test the shortest time that only the allowed number of its queries (`allowed`) exceed.
 
         In `seconds` and `queries`, a column is a test, and a row is a group of queries with the same time.
         """
         order = np.argsort(-self.seconds, axis=0)  # each test's groups from the longest time to the shortest
-        late = np.cumsum(np.take_along_axis(self.queries, order, axis=0), axis=0)
-        # The first group, from the longest time, with which more queries are late than allowed.
-        row = (late <= allowed).sum(axis=0).clip(max=len(order) - 1)
-        return np.take_along_axis(self.seconds, order, axis=0)[row, np.arange(len(row))]
+        sorted_seconds = np.take_along_axis(self.seconds, order, axis=0)
+        sorted_queries = np.take_along_axis(self.queries, order, axis=0)
+        queries_so_far = np.cumsum(sorted_queries, axis=0)
+        # The first group with which there are more queries than allowed. If there is none, the last group counts.
+        row = (queries_so_far <= allowed).sum(axis=0).clip(max=len(order) - 1)
+        return sorted_seconds[row, np.arange(len(row))]
 
 
 class SimulatedTests(NamedTuple):
@@ -93,7 +94,10 @@ class EngineModel(NamedTuple):
 
     @property
     def busiest_answer_s(self) -> float:
-        """The seconds of an answer while as many requests run as the cap allows; of a lone one if there is no cap."""
+        """The seconds of an answer while as many requests run as the cap allows; of a lone one if there is no cap.
+
+        Each other request that runs meanwhile adds its own work, which takes the engine 1 / capacity seconds.
+        """
         if self.most_running == inf:
             return self.lone_s
         return self.lone_s + max(self.most_running - 1, 0.0) / self.capacity
@@ -103,19 +107,18 @@ class EngineModel(NamedTuple):
         """The highest rate that the engine completes, in queries/s."""
         if self.most_running == inf:
             return self.capacity
-        return min(self.most_running / self.busiest_answer_s, self.capacity)
+        completed_with_all_running = self.most_running / self.busiest_answer_s
+        return min(completed_with_all_running, self.capacity)
 
     def answer_steps(self, seconds: float, limits: TimeLimits) -> int:
-        """Return the number of steps into which the simulation divides an answer, in a test of `seconds` seconds.
-
-        If waits have a limit, the steps are short enough to resolve it. The number is at most MOST_ANSWER_STEPS, and
-        small enough that the test has at most MOST_STEPS steps.
-        """
+        """Return the number of steps into which the simulation divides an answer, in a test of `seconds` seconds."""
         steps = LEAST_ANSWER_STEPS
-        if limits.wait_s < inf:
-            steps = max(steps, int(self.busiest_answer_s * LIMIT_STEPS / limits.wait_s))
-        most_in_test = int(MOST_STEPS * self.busiest_answer_s / seconds)
-        return max(1, min(steps, MOST_ANSWER_STEPS, most_in_test))
+        if limits.wait_s < inf:  # The longest wait that is allowed must take LIMIT_STEPS steps, or it would not show.
+            longest_step_s = limits.wait_s / LIMIT_STEPS
+            steps = max(steps, int(self.busiest_answer_s / longest_step_s))
+        # The whole test, which is as long as seconds / busiest_answer_s answers, has MOST_STEPS steps at most.
+        most_for_test = int(MOST_STEPS * self.busiest_answer_s / seconds)
+        return max(1, min(steps, MOST_ANSWER_STEPS, most_for_test))
 
     def simulate(self, rate: float, goal: Goal, limits: TimeLimits) -> SimulatedTests:
         """Simulate several full tests at a rate and return the times of their waits and answers.
@@ -143,20 +146,23 @@ class Simulation:
         self.random = np.random.default_rng(0)
         self.arrivals = Arrivals(rate, goal, self.random)
         answer_steps = self.answer_steps = model.answer_steps(self.seconds, limits)
-        # The seconds that a step takes for a lone answer, and what each other running query adds to them.
-        self.lone_step_s = model.lone_s / answer_steps
-        self.other_step_s = (1 - model.prompt_share) / model.capacity / answer_steps
+        self.lone_step_s = model.lone_s / answer_steps  # what a step takes if one query runs
+        # A query's work takes 1 / capacity seconds: a part at its beginning for its prompt, the rest spread over the
+        # steps of its answer.
         self.prompt_work_s = model.prompt_share / model.capacity
+        self.other_step_s = (1 - model.prompt_share) / model.capacity / answer_steps  # what each other query adds
+        # A step takes at least this time, so that a test with very short answers does not have too many steps.
         self.least_step_s = self.seconds / (SHORTEST_STEPS_RATIO * MOST_STEPS)
         tests = self.arrivals.tests
         running = min(rate * model.lone_s, model.most_running)
         self.running, self.waiting = np.full(tests, running), np.zeros(tests)
         self.step_s = np.full(tests, self.lone_step_s)
-        # The lists have a value for each step so far. The queries that run at the beginning come first.
-        self.clocks = [np.zeros(tests)]
-        self.arrived = list[Any]()
-        self.begun = [np.full(tests, running / answer_steps)] * answer_steps
-        self.prompt_s = list[Any]()
+        # Each list below has a value for each step so far. In `begun`, values for the queries that run at the beginning
+        # come first, as if they had begun evenly over the last `answer_steps` steps.
+        self.clocks = [np.zeros(tests)]  # when the step began; before all steps, when the test began
+        self.arrived = list[Any]()  # how many queries arrived
+        self.begun = [np.full(tests, running / answer_steps)] * answer_steps  # how many queries began to run
+        self.prompt_s = list[Any]()  # the time that their prompts took
 
     @property
     def is_over(self) -> bool:
@@ -166,15 +172,13 @@ class Simulation:
     def step(self) -> None:
         """Advance all tests by one step: end answers that had all their steps, admit queries, and compute the time of
         the step.
-
-        If the engine caps the running queries, only as many are admitted as the cap allows, and the others wait. A step
-        takes the time of the prompts that begin, a lone answer's time, and some time for each other running query.
         """
         model = self.model
         clock = self.clocks[-1] + self.step_s
-        arrived = admitted = self.arrivals.until(clock, self.step_s)
-        running = self.running - self.begun[-self.answer_steps]  # Those that began so many steps ago have ended.
-        if model.most_running < inf:
+        arrived = self.arrivals.until(clock, self.step_s)
+        running = self.running - self.begun[-self.answer_steps]  # Queries that began so many steps ago have ended.
+        admitted = arrived
+        if model.most_running < inf:  # The engine caps the running queries, so that further ones wait.
             waiting = self.waiting + arrived
             admitted = np.minimum(waiting, model.most_running - running)
             self.waiting = waiting - admitted
@@ -183,7 +187,8 @@ class Simulation:
         if model.prompt_spread:  # Prompts differ in length, so their work together varies by chance.
             uneven = np.sqrt(model.prompt_spread * admitted) * self.random.standard_normal(len(clock))
             prompt_s = np.maximum(prompt_s + self.prompt_work_s * uneven, 0.0)
-        step_s = prompt_s + self.lone_step_s + self.other_step_s * np.maximum(self.running - 1, 0.0)
+        other_queries = np.maximum(self.running - 1, 0.0)
+        step_s = prompt_s + self.lone_step_s + self.other_step_s * other_queries
         self.step_s = np.maximum(step_s, self.least_step_s)
         self.clocks.append(clock)
         self.arrived.append(arrived)
@@ -194,24 +199,26 @@ class Simulation:
     def waits(self) -> SimulatedTimes:
         """The waiting times of the queries, by the step in which they came; 0 if the engine has no cap.
 
-        A wait lasts until the last query of the step begins and its prompt is computed, with all prompts of the same
-        step.
+        All queries of a step count as its last query. That one waits until it begins and its prompt is computed,
+        together with all other prompts that begin in the same step.
         """
-        came, clock, prompt_s = np.array(self.arrived), np.array(self.clocks), np.array(self.prompt_s)
-        seconds = np.zeros(came.shape)
+        arrived, clock, prompt_s = np.array(self.arrived), np.array(self.clocks), np.array(self.prompt_s)
+        seconds = np.zeros(arrived.shape)
         if self.model.most_running == inf:
-            return SimulatedTimes(seconds, came)
-        arrived = np.cumsum(came, axis=0)
-        # The queries that ran at the beginning stand in the first steps of `begun`: they did not arrive in the test.
-        begun = np.cumsum(self.begun[self.answer_steps :], axis=0) + LEAST_QUERY
-        for test in range(came.shape[1]):
-            # For each step, the step in which as many queries have begun as had arrived.
-            step = np.searchsorted(begun[:, test], arrived[:, test]).clip(max=len(came) - 1)
+            return SimulatedTimes(seconds, arrived)
+        arrived_so_far = np.cumsum(arrived, axis=0)
+        # The first steps of `begun` are left out: their queries ran at the beginning, and did not arrive in the test.
+        begun_so_far = np.cumsum(self.begun[self.answer_steps :], axis=0) + LEAST_QUERY
+        for test in range(arrived.shape[1]):
+            # Queries begin in the order of their arrival. So a step's last query begins in the step in which as many
+            # queries have begun as had arrived.
+            step = np.searchsorted(begun_so_far[:, test], arrived_so_far[:, test]).clip(max=len(arrived) - 1)
             waited_s = (clock[step + 1, test] - clock[1:, test]).clip(min=0.0)
             seconds[:, test] = waited_s + prompt_s[step, test]
             # Only what exceeds the median counts: ServerModel.ttft_s, the TTFT without a wait, contains the median.
-            seconds[:, test] -= np.median(np.repeat(seconds[:, test], came[:, test].astype(int)))
-        return SimulatedTimes(seconds, came)
+            seconds_by_query = np.repeat(seconds[:, test], arrived[:, test].astype(int))
+            seconds[:, test] -= np.median(seconds_by_query)
+        return SimulatedTimes(seconds, arrived)
 
     @property
     def answers(self) -> SimulatedTimes:
@@ -220,13 +227,16 @@ class Simulation:
         Answers that have not ended are left out. Each time is multiplied by a random factor, whose width is the model's
         `scatter`.
         """
-        steps = self.answer_steps
-        clock, prompt_s, begun = np.array(self.clocks), np.array(self.prompt_s), np.array(self.begun[steps:])
-        ended = len(begun) - steps  # the number of steps whose answers have ended
-        seconds = clock[1 + steps : 1 + steps + ended] - clock[1 : 1 + ended]
-        own_prompt_s = prompt_s[:ended] / np.maximum(begun[:ended], 1)
-        scatter = np.exp(self.model.scatter * self.random.standard_normal(seconds.shape))
-        return SimulatedTimes((seconds - own_prompt_s) * scatter, begun[:ended])
+        answer_steps = self.answer_steps
+        # The first steps of `begun` are left out: their queries did not begin in the test.
+        clock, prompt_s, begun = np.array(self.clocks), np.array(self.prompt_s), np.array(self.begun[answer_steps:])
+        ended_steps = len(begun) - answer_steps  # how many steps have answers that ended within the test
+        begin_s = clock[1 : 1 + ended_steps]
+        end_s = clock[1 + answer_steps : 1 + answer_steps + ended_steps]  # An answer ends `answer_steps` steps later.
+        begun = begun[:ended_steps]
+        own_prompt_s = prompt_s[:ended_steps] / np.maximum(begun, 1)  # the time of all prompts of a step, shared evenly
+        random_factor = np.exp(self.model.scatter * self.random.standard_normal(end_s.shape))
+        return SimulatedTimes((end_s - begin_s - own_prompt_s) * random_factor, begun)
 
 
 class Arrivals:
@@ -263,6 +273,9 @@ class Arrivals:
 def allowed_late(queries: int) -> int:
     """Return how many of `queries` may be over a p99 limit so that early stopping still passes, at 99 % confidence.
 
-    They are 1 % less the scatter of a binomial distribution; 0.38 fits this normal approximation to the exact number.
+    The number of late queries scatters by chance, so the result is 1 % of them less a margin for the scatter.
     """
-    return max(0, floor(0.01 * queries - SURE * sqrt(0.0099 * queries) + 0.38))
+    late_share = 0.01
+    standard_deviation = sqrt(late_share * (1 - late_share) * queries)
+    # The normal approximation of a binomial distribution; 0.38 fits it to the exact number.
+    return max(0, floor(late_share * queries - SURE * standard_deviation + 0.38))

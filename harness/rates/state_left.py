@@ -8,7 +8,7 @@ from harness.results.outcome import Outcome, load_of
 LEAST_CHANGE = 0.1  # A smaller change of a server's speed, as a share, is not worth saying.
 
 
-def state_left(tests: Sequence[Outcome]) -> str:
+def caution_on_changed_server(tests: Sequence[Outcome]) -> str:
     """Return a caution if the server changed under the search's load, for example by an autoscaler; empty if it did
     not.
 

@@ -72,8 +72,9 @@ class TolerantEngine:
     ) -> TokenStream:
         """Yield the engine's tokens for a prompt. A request that fails ends without further tokens.
 
-        Raises EndpointError if more requests failed than may fail. A refusal by a full server counts as a failure; if
-        the trial is a probe, it is only noted.
+        A refusal by a full server counts as a failure; if the trial is a probe, the refusal is only noted. Raises
+        EndpointError if more requests failed than may fail. `admission` notes of each request when it was sent, and
+        when it was answered or refused.
         """
         request = self.admission.send(time.perf_counter())
         try:
@@ -92,7 +93,8 @@ class TolerantEngine:
     def count_failure(self, request: int, error: EndpointError) -> None:
         """Count a failed request, given by its number. Raises EndpointError if more requests failed than may fail.
 
-        The message then names --max-failed (`rule`), unless the flag allows no failure at all: then it did not decide.
+        The message then names --max-failed (`rule`). If that flag allows no failure at all, it did not decide, and the
+        request's own error is raised.
         """
         self.admission.drop(request)
         self.failures_left -= 1
@@ -107,8 +109,8 @@ async def run_trial(plan: Plan, engine: TolerantEngine, prompts: Sequence[Prompt
     """Warm up on a few prompts, then send all prompts as the run itself will, and return how fast answers came.
 
     `at_once` is the engine's concurrency. The trial ends when all are answered, or after TRIAL_S seconds with the
-    answers so far. If none came by then, it waits for the first. Requests under way are cancelled. Raises EngineError,
-    or EndpointError if no request was answered.
+    answers so far. If none came by then, the trial waits for the first answer. At its end, requests under way are
+    cancelled. Raises EngineError, or EndpointError if no request was answered.
     """
     sender = trial_sender(plan, at_once)
 
@@ -130,5 +132,6 @@ async def run_trial(plan: Plan, engine: TolerantEngine, prompts: Sequence[Prompt
             raise EndpointError("no request of the trial was answered: see the server's log.")
         return Trial(answered, time.perf_counter() - begin, engine.admission.full_at)
     finally:
+        # After TRIAL_S or an error, requests are still under way. Work that is done is not changed by this.
         work.cancel()
         await asyncio.gather(work, return_exceptions=True)

@@ -7,14 +7,15 @@ from harness.config.mlperf import Tail
 from harness.config.patterns import Poisson
 from harness.core.document import Document, Line, Tone, caution_line
 from harness.core.formatting import joined_text, number
-from harness.rates.state_left import state_left
+from harness.core.statistics import FEWEST_P99
+from harness.rates.state_left import caution_on_changed_server
 from harness.report.headroom import headroom_lines
 from harness.report.next_command import next_command
 from harness.report.subject import NOT_COMPARABLE, subject_of
 from harness.report.test_tables import rows_of_levels
 from harness.results import advice, metrics
 from harness.results.accuracy import Accuracy
-from harness.results.outcome import Doubt, Outcome
+from harness.results.outcome import AT_MOST_SIGN, Doubt, Outcome
 from harness.results.summary import Summary
 from harness.runs.run_folder import TEST_FOLDERS
 
@@ -38,8 +39,8 @@ def document(summary: Summary, whole: bool = False, scatter: str = "") -> Docume
 def title(summary: Summary) -> str:
     """Return the title: the speed with the limits that it was held to, and a passed accuracy gate.
 
-    An INVALID test has the reason in place of the speed, and a run without a speed says why there is none. The title
-    says DISPUTED if the server's own counts or LoadGen's log contradict the figures.
+    For a run without a speed, the title says why there is none. It says DISPUTED if the server's own counts or
+    LoadGen's log contradict the figures. An INVALID test has the reason in place of the speed.
     """
     test = summary.result
     if test is None or test.tokens_per_sec is None:
@@ -47,8 +48,9 @@ def title(summary: Summary) -> str:
     disputed = ""
     if Doubt.DISPUTED in test.doubts:
         disputed = "DISPUTED: "
-    # With own limits, LoadGen judges only whether the test was long enough; the title then shows the speed.
-    if not test.valid and not test.has_own_limits:
+    # If the user's own limits decide, LoadGen's INVALID means only a short test. It does not make the speed void.
+    is_void = not test.valid and not test.has_own_limits
+    if is_void:
         return f"INVALID: {disputed}{invalid_text(test)}"
     text = f"{disputed}{speed_text(summary, test)}"
     if summary.gate == "PASS":
@@ -98,28 +100,28 @@ def invalid_text(test: Outcome) -> str:
 def speed_text(summary: Summary, test: Outcome) -> str:
     """Return the speed of the result's test and the limits that it was held to.
 
-    The form depends on how the load was sent: at fixed concurrency, with the user's own arrivals, at a rate, one query
-    after the other, or all at once. If every level of a curve is over the user's own limits, the text says that instead
-    of a speed.
+    If several loads were tested and all are over the user's own limits, the text says that instead of a speed. Else its
+    form depends on how the load was sent: at fixed concurrency, with the user's own arrivals, at a rate, one query
+    after the other, or all at once.
     """
-    curve = summary.curve
-    # With own limits, the reasons against a level are the limits that it broke.
-    if curve and all(level.has_own_limits and level.reasons for level in curve):
-        return f"no level is within the limits: the lowest, {curve[0].text}, is over"
+    tests_by_load = summary.curve
+    # With own limits, the reasons against a test are the limits that it broke.
+    if tests_by_load and all(tested.has_own_limits and tested.reasons for tested in tests_by_load):
+        return f"no level is within the limits: the lowest, {tests_by_load[0].text}, is over"
     details = test.details
     tokens = f"{number(test.tokens_per_sec)} output tokens/s"
     if details.concurrency:
         return f"{tokens} with {test.text}, {limits_text(test)}"
     if test.has_own_limits:  # Without a fixed concurrency, own limits come with the user's own arrivals.
         return f"{number(test.samples_per_sec)} requests/s ({tokens}), {limits_text(test)}"
-    is_sent_at_rate = metrics.METRIC_BY_NAME["target_qps"].of(summary) is not None  # No other load has this metric.
-    if is_sent_at_rate:
+    target_qps = metrics.METRIC_BY_NAME["target_qps"].of(summary)
+    if target_qps is not None:  # The queries were sent at a rate: no other load has this metric.
         rate = f"{number(details.achieved_qps)} samples/s"
         # The limits are not mentioned if a buffer delivered the tokens: their times are then not the engine's.
         if details.limits_ms and Doubt.BUFFERED not in test.doubts:
             rate += " within both limits"  # of TTFT and of TPOT
         return f"{rate} ({tokens})"
-    # This latency is the result of the scenarios that send one query after the other.
+    # The scenarios that send one query after the other are judged by a latency, all others by a speed.
     is_one_by_one = summary.scenario.headline == "latency_p90_ms"
     if is_one_by_one:
         return latency_text(summary, details.samples_per_query, tokens)
@@ -137,15 +139,15 @@ def latency_text(summary: Summary, samples_per_query: int, tokens: str) -> str:
 def limits_text(test: Outcome) -> str:
     """Return in words whether a test kept the user's own limits.
 
-    A test within its limits on a busy machine is not judged. The text also says if the test had few requests, or if a
-    latency was over its limit in some of the several tests of this load.
+    Limits that the test broke are named. Without such limits, a test on a busy machine is not judged. If the load was
+    tested several times, the text also says in how many tests a latency was over its limit.
     """
     if test.reasons:  # With own limits, these are the limits that it broke.
         return joined_text(": ", "over the limits", " and ".join(test.over))
     if Doubt.BUSY in test.doubts:
         return "not judged: the machine was busy"
     text = "within the limits"
-    if test.is_few:
+    if test.is_few:  # With few requests, not the p99 but the slowest of them is within the limits, and so all are.
         text = f"all of {number(test.queries)} requests {text}"
     if test.over_in:
         text += f", {test.over_in} tests"
@@ -155,8 +157,8 @@ def limits_text(test: Outcome) -> str:
 def tone(summary: Summary) -> Tone:
     """Return the tone that gives the title its color: that of the result's verdict or, without a result, of the gate's.
 
-    It is "careful" for a disputed result and "bad" if there is neither a result nor a gate. A gate without a clear
-    verdict has no tone.
+    The tone is "careful" for a disputed result, whatever its verdict, and "bad" if there is neither a result nor a
+    gate. A gate without a clear verdict has no tone.
     """
     test = summary.result
     if test and Doubt.DISPUTED in test.doubts:
@@ -184,8 +186,11 @@ def lines_below_title(summary: Summary, whole: bool) -> Iterator[Line]:
         yield Line("speed", "not measured: the gate failed first; --no-exit-on-accuracy-fail goes on", "bad")
     yield from verdict_lines(summary)
     if test:
-        if test.details.concurrency:  # A run may have several levels, each with its own p99, so the limits stand alone.
+        if test.details.concurrency:  # The table of levels has each level's p99, so the line has only the limits.
             yield Line("limits", curve_limits(summary, test))
+            has_marked_p99 = any(level.is_few for level in summary.curve)
+            if rows_of_levels(summary) and has_marked_p99:  # The table is shown, so explain its sign before a p99.
+                yield Line(AT_MOST_SIGN, f"before a p99: of fewer than {FEWEST_P99} requests, the slowest of them")
         else:
             yield Line("limits", tail_texts(test))
         yield Line("bounded by", bound_by(test))
@@ -223,16 +228,16 @@ def bound_by(test: Outcome) -> str:
 
 
 def curve_limits(summary: Summary, test: Outcome) -> str:
-    """Return the limits of the levels in words; empty if there are none.
+    """Return the limits of the levels (numbers of requests in flight) in words; empty if there are none.
 
     If the highest tested level is within the limits, the text names it, because a higher level may be within them, too.
     """
-    limits, curve = test.details.limits_ms, summary.curve
+    limits, levels = test.details.limits_ms, summary.curve
     if not limits:
         return ""
     text = f"TTFT p99 {number(limits.ttft)} ms, TPOT p99 {number(limits.tpot)} ms"
-    if curve and not curve[-1].reasons:
-        text += f"; highest level tested: {curve[-1].text}"
+    if levels and not levels[-1].reasons:  # The levels are in order, and a reason is a limit that a level broke.
+        text += f"; highest level tested: {levels[-1].text}"
     return text
 
 
@@ -262,8 +267,9 @@ def loadgen_line(summary: Summary, test: Outcome) -> Line:
     If a search has no attempts that failed, the line says that its first full test was VALID.
     """
     details = test.details
-    basis = f"{number(test.queries, 9)} {summary.scenario.pattern.query_noun} in {number(details.duration_s)} s"
-    if test.valid and summary.run.search and not summary.run.attempts:
+    basis = f"{number(test.queries)} {summary.scenario.pattern.query_noun} in {number(details.duration_s)} s"
+    is_first_attempt = summary.run.search and not summary.run.attempts  # `attempts` has the failed ones.
+    if test.valid and is_first_attempt:
         basis += ", at the first attempt"
     remedies = dict.fromkeys(reason.remedy for reason in details.invalid_reasons)
     return Line(test.verdict.word, joined_text("; ", basis, *remedies), test.verdict.tone)
@@ -275,10 +281,11 @@ def scores_text(score: Accuracy) -> str:
     The text also names scores that are only approximate, and adds the note of the accuracy test if it has one.
     """
     checks = [check for check in score.checks if check.verdict == "FAIL"] or score.checks[:1]
+    # `low` is the threshold: the lowest score that passes.
     text = ", ".join(f"{check.name} {number(check.score)} of {number(check.low)}" for check in checks)
     if score.approximate:
         text += f" ({' and '.join(score.approximate)} approximate)"
-    samples = f"{number(score.samples, 9)} samples"
+    samples = f"{number(score.samples)} samples"
     if score.full_set:
         samples = f"all {samples}"
     if score.note:
@@ -315,10 +322,7 @@ def expense_texts(summary: Summary) -> Iterator[str]:
 
 
 def cautions(summary: Summary, test: Outcome) -> Iterator[str]:
-    """Yield what a reader must know before passing the result on.
-
-    An empty text means nothing to say and is not shown.
-    """
+    """Yield what a reader must know before passing the result on. Empty texts among these are not shown."""
     details = test.details
     if summary.meta.model == "demo":
         yield "the demo model shows that the set-up works, not how fast a model of 8B is"
@@ -331,39 +335,45 @@ def cautions(summary: Summary, test: Outcome) -> Iterator[str]:
             yield f"failed: {failure}"
     if details.errors:
         yield f"LoadGen error: {details.errors[0]}"
-    # Only tests at different rates show whether the server's speed changed between them.
-    if summary.scenario.pattern.unit == Poisson.unit:
-        yield state_left([*(summary.run.search or []), *(summary.run.attempts or [])])
+    is_sent_at_rate = summary.scenario.pattern.unit == Poisson.unit
+    if is_sent_at_rate:  # Only tests at different rates can show that the search itself changed the server.
+        yield caution_on_changed_server([*(summary.run.search or []), *(summary.run.attempts or [])])
     yield advice.client_warning(test)
     yield from advice.drift_warnings(test)
 
 
-def burst_caution(summary: Summary, test: Outcome) -> str:
-    """Return at which other tested loads (levels) a buffer held answers back; empty if at none.
+def burst_caution(summary: Summary, result: Outcome) -> str:
+    """Return at which tested loads answers came in bursts, since a buffer before this client held them back.
 
-    The result's own test has a line of its own then, since it is disputed.
+    The result's own load is left out: bursts there make the result a disputed one, which a line of its own says. Empty
+    if no other load had bursts.
     """
-    levels = [level.text for level in summary.levels if level.load != test.load and Doubt.BUFFERED in level.doubts]
-    if not levels:
+    other_levels = [level for level in summary.levels if level.load != result.load]
+    names = [level.text for level in other_levels if Doubt.BUFFERED in level.doubts]
+    if not names:
         return ""
-    return f"most answers came in bursts with {', '.join(levels)}, so TTFT and TPOT there do not describe the engine"
+    return f"most answers came in bursts with {', '.join(names)}, so TTFT and TPOT there do not describe the engine"
 
 
 def load_cautions(summary: Summary, test: Outcome) -> Iterator[str]:
-    """Yield what other programs took of the machine during the result's test.
+    """Yield what other programs took of the machine during the result's test, and what that cost if it is known.
 
-    If they took nothing during that test, yield the levels (the other tested loads) at which they ran, and whether
-    their load was not measured at all.
+    If no other programs ran then, yield the other tested loads (levels) at which some ran, and whether other programs
+    were not measured during the result's test.
     """
     if test.background_load:
+        effect = test.details.load_effect
+        cost = str(effect) if effect and (effect.is_clear or effect.is_negligible) else ""
+        warning = "" if effect and effect.is_negligible else NOT_TO_PASS_ON
         for load in test.background_load:
-            yield f"{load}; {NOT_TO_PASS_ON}"
+            yield joined_text("; ", load, cost, warning)
         return
-    busy = [level.text for level in summary.levels if Doubt.BUSY in level.doubts]
-    if busy:
-        text = f"other programs ran during the tests with {', '.join(busy)}, so those tests do not count"
-        # The result's own test had no such load, so it is that of levels that were faster than the result.
-        if summary.background_load:
+    busy_levels = [level.text for level in summary.levels if Doubt.BUSY in level.doubts]
+    if busy_levels:
+        text = f"other programs ran during the tests with {', '.join(busy_levels)}, so those tests do not count"
+        # The summary's load is that of the result's test, of which there is none here, and of levels that were faster.
+        was_faster_level_busy = bool(summary.background_load)
+        if was_faster_level_busy:
             text += f"; one of them may be the best, so {NOT_TO_PASS_ON}"
         yield text
     if test.details.machine.others_cpu_cores is None:

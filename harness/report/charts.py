@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from io import BytesIO
 from itertools import chain, zip_longest
-from math import ceil, floor, isfinite, isnan, log10
+from math import ceil, dist, floor, isfinite, isnan, log10
 from operator import attrgetter
 from pathlib import Path
 from textwrap import wrap
@@ -116,7 +116,7 @@ class Scale(NamedTuple):
     def ticks(self, values: Sequence[float] = ()) -> list[Tick]:
         """Return the ticks of the axis: each with its place in percent and its text.
 
-        They are at `values` or, without them, at round values. A tick too close to the tick before is left out.
+        The ticks are at `values` or, without them, at round values. A tick too close to the tick before is left out.
         """
         if self.is_log and not values:
             values = self.round_values()
@@ -139,12 +139,15 @@ class Scale(NamedTuple):
                     values.append(value)
         return values
 
-    def levels(self, height: int) -> list[Tick]:
-        """Return the ticks of an upright axis, each with its pixels from the top. `height` is the axis in pixels."""
-        levels = []
-        for place, text in self.ticks():
-            levels.append((round(height * (1 - place / 100), 1), text))
-        return levels
+    def upright_ticks(self, height: int) -> list[Tick]:
+        """Return the ticks of an upright axis: each with its pixels from the top, and its text.
+
+        `height` is the axis in pixels.
+        """
+        ticks = []
+        for percent_from_bottom, text in self.ticks():
+            ticks.append((round(height * (1 - percent_from_bottom / 100), 1), text))
+        return ticks
 
 
 class StackedPart(NamedTuple):
@@ -216,11 +219,10 @@ class Bars(NamedTuple):
         for part in chain.from_iterable(row.parts for row in self.rows):
             if part.name:
                 colors_by_name[part.name] = part.color
+        shown_colors = self.order or dict.fromkeys(colors_by_name.values())
         legend = dict[str, str]()
-        # Several names may share a color, which then comes twice. That does no harm: a name that the legend has
-        # already keeps its place.
-        for color in self.order or colors_by_name.values():
-            for name, color_of_name in colors_by_name.items():
+        for color in shown_colors:
+            for name, color_of_name in colors_by_name.items():  # Several names may have this color.
                 if color_of_name == color:
                     legend[name] = color
         return legend
@@ -230,24 +232,28 @@ class Bars(NamedTuple):
         return PANEL_MARGIN_IN + ROW_HEIGHT_IN * len(self.rows)
 
     def draw(self, axes: "Axes") -> None:
-        """Draw the rows, the lines across all of them, and the legend into a figure's axes."""
+        """Draw the rows and the lines across all of them into a figure's axes, and name the entries of the legend.
+
+        The legend itself is drawn with the whole panel.
+        """
         for place, row in enumerate(self.rows):
             draw_row(axes, place, row)
         for value in self.lines:
             axes.axvline(value, color=PALETTE["grey"], linewidth=1)
-        for name, color in self.legend.items():  # bars without length, which only the legend shows
-            axes.barh(0, 0, color=PALETTE[color], label=name)
+        for name, color in self.legend.items():
+            axes.barh(0, 0, color=PALETTE[color], label=name)  # A bar without length names an entry of the legend.
         names = [row.name for row in self.rows]
         axes.set_yticks(range(len(names)), names, fontsize=9)
         scale = self.scale
-        axes.set(ylim=(len(self.rows) - 0.4, -0.6), xlim=(scale.low, scale.high))  # The first row is on top.
+        # The axis runs downwards, so the first row (0) is on top. It ends 0.6 of a row beyond the first and last one.
+        axes.set(ylim=(len(self.rows) - 0.4, -0.6), xlim=(scale.low, scale.high))
         axes.grid(axis="y", visible=False)
 
 
 def draw_row(axes: "Axes", place: int, row: Bar) -> None:
-    """Draw a row of bars at its place: 0 is the row on top.
+    """Draw the bar of a row, with its interval, its thresholds, its dot and its text as far as it has them.
 
-    The row's text is beside its dot or, without a dot, after its largest value.
+    `place` is the row's place on the upright axis: 0 is the row on top.
     """
     for part in row.parts:
         color = fill = PALETTE[part.color]
@@ -258,13 +264,40 @@ def draw_row(axes: "Axes", place: int, row: Bar) -> None:
         # A wider white line below makes the line visible on a dark bar, too.
         axes.plot(row.interval, [place] * 2, color="white", linewidth=3.5)
         axes.plot(row.interval, [place] * 2, color="#222", linewidth=1.5)
-    for mark in row.marks:
-        axes.plot([mark] * 2, [place - 0.35, place + 0.35], color=PALETTE["red"], linewidth=2)
-    text_value, text_shift = max(row.values, default=0.0), (5, 0)
+    for threshold in row.marks:
+        axes.plot([threshold] * 2, [place - 0.35, place + 0.35], color=PALETTE["red"], linewidth=2)
+    # The text begins 5 points to the right of the largest value or, so as not to cover the interval, 8 points to the
+    # right of the dot and above it.
+    text_begin, text_shift = max(row.values, default=0.0), (5, 0)
     if row.dot:
         axes.plot(row.dot.end, place, "o", color=PALETTE[row.dot.color], markersize=8, zorder=3)
-        text_value, text_shift = row.dot.end, (8, 8)
-    axes.annotate(row.text, (text_value, place), text_shift, textcoords="offset points", va="center", fontsize=9)
+        text_begin, text_shift = row.dot.end, (8, 8)
+    axes.annotate(row.text, (text_begin, place), text_shift, textcoords="offset points", va="center", fontsize=9)
+
+
+class TextShift(NamedTuple):
+    """The place of a text beside its point: the shift of the text's middle in pixels, to the right and upwards."""
+
+    right: int
+    up: int
+
+    @property
+    def svg_y(self) -> int:
+        """The place of the text's base line in an SVG, whose y axis runs downwards, in pixels from the point."""
+        half_text = 4
+        return half_text - self.up
+
+
+TEXT_ABOVE = TextShift(0, 15)
+# The places of a text, the best first.
+TEXT_SHIFTS = (
+    TEXT_ABOVE,
+    TextShift(0, -15),
+    TextShift(16, 0),
+    TextShift(-16, 0),
+    TextShift(12, 12),
+    TextShift(-12, 12),
+)
 
 
 class Series(NamedTuple):
@@ -278,6 +311,7 @@ class Series(NamedTuple):
     is_hollow: bool = False
     size: float = 6.0  # the size of a mark, in points
     texts: Sequence[str] = ()  # a text beside each point
+    text_shift: TextShift = TEXT_ABOVE
 
     @property
     def marked(self) -> list[tuple[Point, str]]:
@@ -285,15 +319,13 @@ class Series(NamedTuple):
         return [*zip_longest(self.points, self.texts, fillvalue="")]  # type: ignore[list-item]
 
     @property
-    def drawn(self) -> list[list[Point]]:
-        """The pieces of the line between its gaps. Points are left out evenly, so that about MOST_POINTS are left.
-
-        The last point is always there, so that the line ends where the data end.
-        """
+    def pieces(self) -> list[list[Point]]:
+        """The pieces of the line between its gaps, with about MOST_POINTS points in all, taken evenly."""
         point_step = max(1, len(self.points) // MOST_POINTS)
+        last_point = self.points[-1:]  # so that the line ends where the data end
         pieces: list[list[Point]] = [[]]
-        for across, height in [*self.points[::point_step], *self.points[-1:]]:
-            if isnan(height):
+        for across, height in [*self.points[::point_step], *last_point]:
+            if isnan(height):  # a gap
                 pieces.append([])
             else:
                 pieces[-1].append((across, height))
@@ -310,28 +342,29 @@ class LinePanel(NamedTuple):
     across: Scale
     down: Scale  # the upright axis
     limits: Mapping[float, str] = {}  # the names of red lines across, by their height
-    upright: Mapping[float, str] = {}  # the names of red upright lines, by their value across
+    upright_limits: Mapping[float, str] = {}  # the names of red upright lines, by their value across
     shaded: Sequence[Point] = ()  # the begin and end of each shaded part across, such as a ramp
-    marked: Sequence[float] = ()  # values across that have a tick each; empty: ticks at round values
+    tick_values: Sequence[float] = ()  # values across that have a tick each; empty: ticks at round values
+    names_of_points: Sequence[str] = ()  # of points whose texts are numbers: the first is that of point 1
     inches: float = LINES_HEIGHT_IN
 
     @property
     def legend(self) -> dict[str, str]:
         """The color of each text in the legend: that of each named series, and red for limits."""
         colors = {series.name: series.color for series in self.series if series.name}
-        lines = [*self.limits.values(), *self.upright.values()]
-        return colors | dict.fromkeys(lines, "red")
+        limit_names = [*self.limits.values(), *self.upright_limits.values()]
+        return colors | dict.fromkeys(limit_names, "red")
 
     def draw(self, axes: "Axes") -> None:
         """Draw the series, the limits and the shaded parts into a figure's axes, and set both scales."""
         for series in self.series:
             draw_series(axes, series)
-        for value, text in self.limits.items():
-            axes.axhline(value, label=text, **LIMIT_LINE)
-        for value, text in self.upright.items():
+        for height, text in self.limits.items():
+            axes.axhline(height, label=text, **LIMIT_LINE)
+        for value, text in self.upright_limits.items():
             axes.axvline(value, label=text, **LIMIT_LINE)
-        for ends in self.shaded:
-            axes.axvspan(*ends, color=PALETTE["grey"], alpha=0.15, linewidth=0)
+        for begin, end in self.shaded:
+            axes.axvspan(begin, end, color=PALETTE["grey"], alpha=0.15, linewidth=0)
         if self.across.is_log:
             axes.set_xscale("log")
             set_round_ticks(axes.xaxis)
@@ -339,8 +372,11 @@ class LinePanel(NamedTuple):
             axes.set_yscale("log")
             set_round_ticks(axes.yaxis)
         axes.yaxis.set_major_formatter(tick_text)
-        if self.marked:
-            axes.set_xticks(self.marked)
+        if self.tick_values:
+            axes.set_xticks(self.tick_values)
+        for order, name in enumerate(self.names_of_points, 1):
+            # Points have numbers, and the legend has the name of each number: a line of text without a mark.
+            axes.plot([], [], linestyle="none", label=f"{order}  {name}")
         low, high, is_log = self.down
         if not is_log:
             # Show some room below the low end, so that a line that lies there is not cut.
@@ -363,7 +399,40 @@ def draw_series(axes: "Axes", series: Series) -> None:
     )
     if series.texts:
         for point, text in series.marked:
-            axes.annotate(text, point, (0, 7), textcoords="offset points", ha="center", fontsize=8)
+            axes.annotate(
+                text,
+                point,
+                series.text_shift,  # where the middle of the text is
+                textcoords="offset points",
+                ha="center",
+                va="center",
+                fontsize=8,
+            )
+
+
+NARROW_PLOT = (300, 120)  # width and height in pixels of a plot on a phone
+TEXT_ROOM = 13  # pixels between the middles of two short texts that can both be read
+
+
+def text_shifts(points: Sequence[Point], across: Scale, down: Scale) -> list[TextShift]:
+    """Return where to write a short text beside each point, so that as few texts as possible overlap.
+
+    Each text takes the first place of TEXT_SHIFTS that has TEXT_ROOM to all texts before it, on a plot as small as on a
+    phone. If no place has, the text is above its point.
+    """
+    width, height = NARROW_PLOT
+    taken_middles = list[Point]()
+    shifts = []
+    for x, y in points:
+        left = across.place(x) / 100 * width
+        top = down.top(y, height)
+        for shift in (*TEXT_SHIFTS, TEXT_ABOVE):  # The last one is taken if no place has enough room.
+            middle = (left + shift.right, top - shift.up)
+            if all(dist(middle, other) >= TEXT_ROOM for other in taken_middles):
+                break
+        taken_middles.append(middle)
+        shifts.append(shift)
+    return shifts
 
 
 def set_round_ticks(axis: "Axis") -> None:
@@ -407,12 +476,13 @@ def draw_figure(panels: Sequence[Panel]) -> "Figure":
 
 
 def draw_panel(panel: Panel, axis: "Axes") -> None:
-    """Draw a panel with its title and its axis text and, if it has named parts, a legend at the right."""
+    """Draw a panel with its title and the text of its axis; at the right a legend, if anything in it has a name."""
     panel.draw(axis)
     axis.set_xlabel("\n".join(wrap(panel.x, TITLE_CHARACTERS)))
     axis.xaxis.set_major_formatter(tick_text)
     axis.set_title("\n".join(wrap(panel.title, TITLE_CHARACTERS)), fontsize=11, loc="left")
-    if axis.get_legend_handles_labels()[0]:
+    legend_entries, _names = axis.get_legend_handles_labels()
+    if legend_entries:
         axis.legend(loc="center left", bbox_to_anchor=(1, 0.5), fontsize=8, frameon=False)
 
 

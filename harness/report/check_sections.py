@@ -97,10 +97,9 @@ def range_text(low: float, high: float) -> str:
 def score_text(score: Accuracy) -> str:
     """Return what the scores rest on: samples, tokens, characters, answers cut at the token limit, and the splitter.
 
-    The splitter is what split the answers into sentences. If only a part of the set ran, the text says how that is
-    judged.
+    The splitter is what split the answers into sentences.
     """
-    part_note = PART_NOTE
+    part_note = PART_NOTE  # on how the scores of a part of the set are judged
     if score.full_set:
         part_note = ""
     splitter = score.splitter

@@ -27,16 +27,14 @@ class ComparedRun(NamedTuple):
 
     @property
     def comparable(self) -> Comparable:
-        """What another run must share to be compared with this one, with the facts that
-        only the performance test shows.
+        """What another run must share to be compared with this one.
 
-        The machine is its GPUs or, without any, its CPU. Flaws make a comparison invalid: those of the test's figures,
-        a failed accuracy gate, and a rate that the user gave. Such a rate sets the speed, which then says nothing about
-        the server.
+        To the facts that were known before the tests, add what the tests showed: the load of other programs, the flaws
+        of the figures, and the rate. Any flaw of a run forbids the comparison.
         """
         result, system = self.summary.result, self.summary.system
         machine: dict[str, object] = {"gpus": system.gpus}
-        if not system.gpus:
+        if not system.gpus:  # The CPU computes, so the CPU must be the same.
             machine = {"cpu": system.cpu, "cores": system.cores}
         flaws, rate = list[str](), dict[str, object]()
         if result:
@@ -45,8 +43,10 @@ class ComparedRun(NamedTuple):
             flaws.append(GATE_FAILED)
         if result and self.summary.scenario.pattern.is_rated:
             rate["target_qps"] = result.load
-            if self.facts.config.server_target_qps != "max":
+            is_rate_of_user = self.facts.config.server_target_qps != "max"
+            if is_rate_of_user:  # Such a rate sets the speed, which then says nothing about the server.
                 flaws.append(CONFIGURED_RATE)
+        # An aspect has values by name. A load or a flaw is there or not, so its value is True.
         return self.facts.comparable._replace(
             machine=machine,
             busyness=dict.fromkeys(self.summary.background_load, True),
@@ -56,16 +56,15 @@ class ComparedRun(NamedTuple):
 
     @property
     def identity(self) -> tuple[str, ...]:
-        """The facts that a run shares with its copies, wherever their folders are: its begin, its
-        work, and its logs' digests.
+        """The facts that a run shares with its copies: its begin, what was asked of the engine, and its logs' digests.
 
         A summary of an older version has no digests; the run's name and command then take their place.
         """
         meta = self.summary.meta
         work = [f"{name}={value}" for name, value in self.facts.plan.work.items()]
         digests = sorted(self.summary.digests.items())
-        logs = [digest for name, digest in digests if name.endswith(log_entries.DETAIL)]
-        return (meta.started, *work, *(logs or [meta.run, meta.command]))
+        log_digests = [digest for name, digest in digests if name.endswith(log_entries.DETAIL)]
+        return (meta.started, *work, *(log_digests or [meta.run, meta.command]))
 
     @property
     def is_measured(self) -> bool:
@@ -79,7 +78,7 @@ class ComparedRun(NamedTuple):
         return self.summary.meta.label or self.folder.name
 
     @property
-    def flags(self) -> dict[str, str]:
+    def setting_texts(self) -> dict[str, str]:
         """The settings that a result may depend on, and the price per hour, as texts by name."""
         plan = self.facts.plan
         settings = plan.work | plan.settings | {"price_per_hour": plan.config.price_per_hour}
@@ -113,9 +112,10 @@ class ComparedRun(NamedTuple):
 
     @property
     def others_cpu_share(self) -> float:
-        """The share of the cores that other programs took during the test of an engine that computes on these cores.
+        """The share of this machine's cores that other programs took during the performance test.
 
-        0 if a GPU or a server computed: no share of their time follows from this machine's cores.
+        0 if it is not known, and if the engine did not compute on these cores but on a GPU or behind an endpoint. The
+        share then does not tell how much of the engine's time was lost.
         """
         return self.summary.others_cpu_share or 0.0
 
@@ -182,8 +182,8 @@ def load_runs(folders: Sequence[Path]) -> tuple[list[ComparedRun], list[str]]:
     """Return each finished run among the folders once, and a sentence for each path that was left out.
 
     Files that a results folder has beside its runs are left out without a sentence, so that a user may give
-    `results/*`. Raises UsageError if fewer than two runs are left. One run is enough if copies of it were given: their
-    sentences explain why no second run is left.
+    `results/*`. Raises UsageError if fewer than two runs are left. A single run is returned only if copies of it were
+    given, since their sentences explain why there is no second run.
     """
     runs = []
     reasons = []
@@ -198,7 +198,8 @@ def load_runs(folders: Sequence[Path]) -> tuple[list[ComparedRun], list[str]]:
             reasons.append(str(error))
     runs, copy_reasons = without_copies(runs)
     reasons += copy_reasons
-    if not runs or (len(runs) < 2 and not copy_reasons):
+    is_unexplained_single = len(runs) == 1 and not copy_reasons
+    if not runs or is_unexplained_single:
         shown_reasons = [reason.removesuffix(".") for reason in reasons]
         raise UsageError("; ".join([*shown_reasons, f"--compare takes two runs or more, not {len(runs)}."]))
     return runs, reasons

@@ -4,7 +4,7 @@ Two runs with an accuracy test on the same samples are compared answer by answer
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import chain, starmap
+from itertools import chain
 from pathlib import Path
 from statistics import geometric_mean
 from string import ascii_uppercase
@@ -91,26 +91,27 @@ def text_of(value: str | float | None) -> str:
 
 
 def columns(runs: Runs) -> list[RunColumn]:
-    """Return what is compared, a column each: the runs' names and verdicts, the settings
-    that differ, metrics, profiles.
+    """Return what is compared, a column each: the runs' names and verdicts, the settings that differ, metrics, and
+    the kernels that were profiled.
 
-    A property that no run has is left out. So is a setting that RUN_COLUMNS has already.
+    A column in which no run has a value is left out. So is a setting that RUN_COLUMNS has already.
     """
     run_columns = list[RunColumn]()
     for name, label, path in RUN_COLUMNS:
         properties = tuple(property_of(run, path) for run in runs)
         run_columns.append(RunColumn(name, label, properties))
-    names = [name for name, _label, _path in RUN_COLUMNS]
-    settings = [run.flags | run.versions for run in runs]
+    names_so_far = [name for name, _label, _path in RUN_COLUMNS]
+    settings = [run.setting_texts | run.versions for run in runs]
     for name in dict.fromkeys(chain.from_iterable(settings)):
-        if is_different(name, settings) and name not in names:
+        if is_different(name, settings) and name not in names_so_far:
             setting_values = tuple(run_settings.get(name) for run_settings in settings)
             run_columns.append(RunColumn(name, name, setting_values))
     for metric in metrics_of("compare"):
         values = tuple(metric.of(run.summary) for run in runs)
         texts = tuple(metric.shown(run.summary) for run in runs)
         run_columns.append(RunColumn(metric.name, metric.label, values, metric, texts))
-    run_columns += starmap(RunColumn, side_by_side([run.summary.run.profile for run in runs]))
+    for name, label, profile_values in side_by_side([run.summary.run.profile for run in runs]):
+        run_columns.append(RunColumn(name, label, profile_values))
     no_value = number(None)
     return [column for column in run_columns if any(text != no_value for text in column.texts)]
 
@@ -133,7 +134,8 @@ def tested_loads(runs: Runs) -> Table:
     The verdict is LoadGen's or, at fixed concurrency, the one on the user's own limits. No rows if no run tested loads.
     """
     tests = [*chain.from_iterable(run.summary.tests for run in runs)]
-    load_columns = metric_columns("beside", tests, "load", "text")
+    # In metrics.csv, "beside" names the metrics of a test that are shown beside its load.
+    load_columns = metric_columns("beside", tests, head="load", load="text")
     rows = []
     for run in runs:
         for cells in Table.from_items(run.summary.tests, load_columns).rows:
@@ -180,7 +182,7 @@ def comparison_answer(runs: Runs, answers: AnswerPair | None) -> ComparisonAnswe
     """Return the finding on the speed or, if no run has a speed, on the answers; or why the runs cannot be compared.
 
     A comparison needs two sides: runs, or groups of runs with the same label, that are comparable with each other.
-    `answers` holds the answers of two runs, None if they cannot be compared.
+    `answers` compares the answers of two runs; None if that is not possible.
     """
     reference, reasons = best_reference(runs)
     letters = run_letters(len(runs))
@@ -188,23 +190,29 @@ def comparison_answer(runs: Runs, answers: AnswerPair | None) -> ComparisonAnswe
     comparable_runs = [run for run, reason in zip(runs, reasons, strict=True) if not reason]
     has_two_sides = are_of_two_sides(comparable_runs, runs)
     if not has_two_sides and differ_only_in_load(runs):
-        # The speeds are compared all the same: the interval of the change is widened for the load of other programs.
+        # Only the load of other programs is in the way, and it is known. So the speeds are compared all the same, with
+        # an interval of the change that is wide enough for that load.
         speed = speed_finding(runs)
         title = f"{speed.text}; {others_cpu_text(runs)}"
         return ComparisonAnswer(title, tone="careful", has_interval=speed.has_interval)
     lines = not_comparable_lines(letters[reference], reasons_by_letter)
-    if answers and not any(run.is_measured for run in runs):
-        # Without a speed, the answers are all that there is to compare. They need no two sides.
+    has_speed = any(run.is_measured for run in runs)
+    if answers and not has_speed:  # Any two runs have answers to compare, so two sides are not needed.
         return ComparisonAnswer(answers.words, lines)
     if has_two_sides:
         speed = speed_finding(comparable_runs)
         return ComparisonAnswer(speed.text or NOTHING_TO_COMPARE, lines, has_interval=speed.has_interval)
-    title = f"NOT COMPARABLE: {'; '.join(dict.fromkeys(reasons_by_letter.values()))}"
+    return not_comparable_answer(runs, reasons_by_letter.values())
+
+
+def not_comparable_answer(runs: Runs, reasons: Iterable[str]) -> ComparisonAnswer:
+    """Return that the runs cannot be compared, and why. The speeds of two runs are shown all the same."""
+    title = f"NOT COMPARABLE: {'; '.join(dict.fromkeys(reasons))}"
     speed = SpeedFinding()
-    if len(runs) == 2:  # Only then is it clear which two speeds a reader wants to see all the same.
+    if len(runs) == 2:  # Of more runs, it is not clear which two speeds a reader wants to see.
         speed = speed_finding(runs)
-    speed_lines = [Line("measured", f"{speed.text}: not reliable", "careful")] if speed.text else []
-    return ComparisonAnswer(title, speed_lines, tone="careful", has_interval=speed.has_interval)
+    lines = [Line("measured", f"{speed.text}: not reliable", "careful")] if speed.text else []
+    return ComparisonAnswer(title, lines, tone="careful", has_interval=speed.has_interval)
 
 
 def not_comparable_lines(reference: str, reasons_by_letter: Mapping[str, str]) -> list[Line]:
@@ -317,8 +325,7 @@ def speed_finding(runs: Runs) -> SpeedFinding:
     """Return by how much the speed of one side differs from that of another, as a sentence.
 
     Runs with the same label and machine are one side. If that would make all runs one side, each run is a side of its
-    own. The second side is compared with the first. Of more than two sides, the fastest is compared with the first or,
-    if the first is the fastest, with the next fastest. Empty for a single run, and if a run has no speed.
+    own. Empty for a single run, and if a run has no speed.
     """
     if len(runs) < 2:
         return SpeedFinding()
@@ -326,25 +333,37 @@ def speed_finding(runs: Runs) -> SpeedFinding:
     labels = with_machines(runs, [run.name for run in runs])
     if len(set(labels)) == 1:
         labels = names_of_runs(runs)  # Each run is a side of its own.
-    sides = dict[str, list[float]]()
-    others_shares = dict[str, float]()
-    for run, label in zip(runs, labels, strict=True):
-        sides.setdefault(label, []).append(metric.of(run.summary) or 0.0)
-        others_shares[label] = max(others_shares.get(label, 0.0), run.others_cpu_share)
-    if min(map(min, sides.values())) <= 0:  # A run has no speed.
+    speeds = [metric.of(run.summary) or 0.0 for run in runs]
+    if min(speeds) <= 0:  # A run has no speed.
         return SpeedFinding()
+    sides = dict[str, list[float]]()
+    greatest_loads = dict[str, float]()  # the largest share of the cores that other programs took, by side
+    for run, label, speed in zip(runs, labels, speeds, strict=True):
+        sides.setdefault(label, []).append(speed)
+        greatest_loads[label] = max(greatest_loads.get(label, 0.0), run.others_cpu_share)
     means = {label: geometric_mean(values) for label, values in sides.items()}
-    first, second, *further = sides
-    if further:
-        fastest, next_fastest, *_ = sorted(means, key=means.__getitem__, reverse=not metric.is_time)
-        second = fastest
-        if fastest == first:
-            first, second = next_fastest, fastest
-    change = Change.between(sides[first], sides[second])
+    basis, compared = compared_sides(means, metric)
+    change = Change.between(sides[basis], sides[compared])
     if compare.busy_runs(runs):
-        change = change.of_metric_on_busy_machine(metric, others_shares[first], others_shares[second])
-    figures = f"{metric.with_unit(means[second])}; {first} {metric.text(means[first])}"
-    return SpeedFinding(f"{second} is {change.describe(metric)}: {figures}", change.has_interval)
+        change = change.of_metric_on_busy_machine(metric, greatest_loads[basis], greatest_loads[compared])
+    figures = f"{metric.with_unit(means[compared])}; {basis} {metric.text(means[basis])}"
+    return SpeedFinding(f"{compared} is {change.describe(metric)}: {figures}", change.has_interval)
+
+
+def compared_sides(means: Mapping[str, float], metric: Metric) -> tuple[str, str]:
+    """Return the names of the two sides to compare: the basis, and the side that is compared with it.
+
+    The second side is compared with the first. Of more than two sides, the fastest is compared with the first or, if
+    the first is the fastest, with the next fastest. `means` has the mean of the metric of each side, in order.
+    """
+    first, second, *further = means
+    if not further:
+        return first, second
+    # The fastest is first: small times, or large speeds.
+    fastest, next_fastest, *_ = sorted(means, key=means.__getitem__, reverse=not metric.is_time)
+    if fastest == first:
+        return next_fastest, fastest
+    return first, fastest
 
 
 def answer_lines(runs: Runs, answers: AnswerPair | None) -> Iterator[Line]:
@@ -359,14 +378,12 @@ def answer_lines(runs: Runs, answers: AnswerPair | None) -> Iterator[Line]:
 
 
 def table(runs: Runs) -> Table:
-    """Return a row for each property, with the value of each run and its ratio to the reference run.
-
-    The first property, the folder of the run, is left out, as the head of each column names the run.
-    """
+    """Return a row for each property, with the value of each run and its ratio to the reference run."""
     reference, reasons = best_reference(runs)
     run_heads = [f"{letter}: {run.name}" for letter, run in zip(run_letters(len(runs)), runs, strict=True)]
     rows = []
-    for column in columns(runs)[1:]:
+    _run_names, *properties = columns(runs)  # The head of each column names the run already.
+    for column in properties:
         row = [column.label]
         for text, ratio in zip(column.texts, ratios_of(column, reasons, reference), strict=True):
             if ratio:
@@ -456,7 +473,7 @@ def difference(runs: Runs) -> str:
     """Return which settings and which versions differ between the runs, such as "setting
     dtype; versions torch, vllm".
     """
-    settings, versions = [run.flags for run in runs], [run.versions for run in runs]
+    settings, versions = [run.setting_texts for run in runs], [run.versions for run in runs]
     parts = []
     for noun, values_of_runs in (("setting", settings), ("version", versions)):
         all_names = sorted(set(chain.from_iterable(values_of_runs)))
@@ -499,13 +516,13 @@ def refusal_text(a: ComparedRun, b: ComparedRun, letter_a: str, letter_b: str) -
 def ratios_of(column: RunColumn, reasons: Sequence[str], reference: int) -> list[str]:
     """Return for each run, as text, the ratio of its value to that of the run with the index `reference`.
 
-    A text is empty for the reference itself, for a run that has a reason not to be compared, and for a value that is no
-    number. All are empty without a metric of speed, latency, cost or energy, where a ratio means nothing, and if the
-    reference has no value or 0.
+    All texts are empty if a ratio of these values means nothing, and if the reference has no value or 0. A single text
+    is empty for a value that is no number, for a run that has a reason not to be compared, and for the reference.
     """
     metric, reference_value = column.metric, column.values[reference]
     texts = [""] * len(column.values)
-    # A setting is no metric. A metric for which neither more nor less is better has no ratio, nor has a score.
+    # Speeds, latencies, costs and energies have ratios. A setting (without a metric), a metric for which neither more
+    # nor less is better, and a score have none.
     if metric is None or not metric.better or metric.name in mlperf.SCORES:
         return texts
     if not isinstance(reference_value, int | float) or not reference_value:

@@ -31,7 +31,7 @@ def panels(runs: Runs) -> list[Panel]:
             panel_list.append(metric_bars(runs, metric, figures))
     curves = {}
     for name, run in zip(names_of_runs(runs), runs, strict=True):
-        if not run.summary.run.search:
+        if not run.summary.run.search:  # Only a search or a curve tested several loads.
             continue
         load_picture = LoadPicture.of(run.summary, run.facts.plan.limits)
         if load_picture:

@@ -44,39 +44,42 @@ def check_run(folder: Path) -> CheckResult:
     format.
     """
     facts = facts_of(folder)
-    copy = folder  # replaced by the copy's own path once its name is known
-    claims_found, missing = list[Claim](), list[str]()
-    unmade = ""  # why the scores could not be made again; empty if they were
+    copy = folder  # Without a readable summary, an error comes before there is a copy.
+    all_claims, missing = list[Claim](), list[str]()
+    why_not_scored = ""  # why the scores could not be made again; empty if they were
     check_format(folder, facts, SCHEMA, "checks")
     with tempfile.TemporaryDirectory() as temporary:
         try:
-            claims_found += claims.verify_run(folder)
+            all_claims += claims.verify_run(folder)
             stored_summary = files.read(folder / SUMMARY_FILE, Summary)
             # The files name the run, so the copy has its name; only the last part, as the summary may hold any text.
             copy = Path(temporary) / (Path(stored_summary.meta.run).name or "run")
             copy_logs(folder, copy, stored_summary.digests)
-            claims_found += probe_claims(folder, facts)
-            unmade = score_again(copy / TEST_FOLDERS["accuracy"], facts)
+            all_claims += probe_claims(folder, facts)
+            why_not_scored = score_again(copy / TEST_FOLDERS["accuracy"], facts)
             summary = build_report(copy)
             for path in sorted(copy.rglob("*")):
-                if path.is_dir() or path.is_symlink():
+                if path.is_dir() or path.is_symlink():  # A link leads to a file of the run itself.
                     continue
                 name = path.relative_to(copy)
                 # A file that is missing is reported by itself, not as a difference from an empty file.
                 if name.parts[0] in DERIVED_FILES and not (folder / name).exists():
                     missing.append(name.parts[0])
-                    continue
-                stored, made_again = file_content(folder / name), file_content(path)
-                differences = differing(
-                    compare_data(f"{name}: ", stated=stored, source=MADE_AGAIN, recomputed=made_again)
-                )
-                claims_found += differences[:MOST_DIFFERENCES]
-            claims_found += history_claims(folder, summary)
+                else:
+                    all_claims += differences_of_file(name, folder, copy)
+            all_claims += history_claims(folder, summary)
         except BenchmarkError as error:
             # A message about the copy is of no use to the reader, so it names the run's own folder.
             message = str(error).replace(str(copy), str(folder))
-            claims_found.append(Claim(name=folder.name, stated="", source="its files", recomputed=message))
-    return CheckResult([*map(str, differing(claims_found))], unmade, [*dict.fromkeys(missing)])
+            all_claims.append(Claim(name=folder.name, stated="", source="its files", recomputed=message))
+    return CheckResult([*map(str, differing(all_claims))], why_not_scored, [*dict.fromkeys(missing)])
+
+
+def differences_of_file(name: Path, folder: Path, copy: Path) -> list[Claim]:
+    """Return the first differences between a run's file and the same file in the copy, where it was made again."""
+    stored, made_again = file_content(folder / name), file_content(copy / name)
+    values = compare_data(f"{name}: ", stated=stored, source=MADE_AGAIN, recomputed=made_again)
+    return differing(values)[:MOST_DIFFERENCES]
 
 
 def history_claims(folder: Path, summary: Summary) -> list[Claim]:
@@ -148,11 +151,10 @@ def fields_of_logs(outcome: Outcome) -> dict[str, object]:
 
 
 def score_again(folder: Path, facts: RunFacts) -> str:
-    """Score the accuracy log in `folder`, the accuracy test in a copy of a run, and write the
-    scores in place of the old ones.
+    """Score the answers of an accuracy test again, and write the new scores in place of the old ones.
 
-    Returns why it cannot be scored here, such as for want of the tokenizer; empty if it was, or if the run has no
-    scores. Raises BenchmarkError for a damaged log.
+    `folder` is that of the test in a copy of the run. Returns why the answers cannot be scored here, such as for want
+    of the tokenizer; empty if they were scored, or if the run has no scores. Raises BenchmarkError for a damaged log.
     """
     scores = files.read_if_any(folder / accuracy.SCORES_FILE, accuracy.ScoresFile)
     if not scores:
@@ -168,9 +170,10 @@ def score_again(folder: Path, facts: RunFacts) -> str:
 
 
 def file_content(path: Path) -> Any:
-    """Return the content of a file, to be compared: JSON as data, any other text as lines.
+    """Return the content of a file, to be compared.
 
-    Empty for a missing file and for a picture, whose bytes need not be the same.
+    Empty for a missing file and for a picture, whose bytes need not be the same. JSON is returned as data, any other
+    text as lines.
     """
     if not path.exists() or path.suffix == ".png":
         return []

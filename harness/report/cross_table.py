@@ -42,23 +42,24 @@ class CrossTable(NamedTuple):
             raise UsageError(f"--of takes a --matrix of two axes, as in gpu,batch; got {','.join(axes)}.")
         row_axis, column_axis = axes
         metric = metric_called(metric_name)
-        cells_by_place: dict[RowAndColumn, list[Cell]] = {}
+        cells_by_place: dict[RowAndColumn, list[Cell]] = {}  # the cells in which the metric was measured
         for cell in matrix.cells:
             if cell.figures[metric.name].value is not None:
-                place = cell.places[row_axis], cell.places[column_axis]
-                cells_by_place.setdefault(place, []).append(cell)
+                row_and_column = cell.places[row_axis], cell.places[column_axis]
+                cells_by_place.setdefault(row_and_column, []).append(cell)
         if not cells_by_place:
             raise UsageError(f"--of {metric_name}: no run has it.")
         rows = list(dict.fromkeys(row for row, _column in cells_by_place))
-        reference_rows = [cell.places[row_axis] for cell in matrix.cells if cell.places["label"] == matrix.reference]
-        if matrix.reference:
+        if matrix.reference:  # the label of the reference runs
+            reference_cells = [cell for cell in matrix.cells if cell.places["label"] == matrix.reference]
+            reference_rows = {cell.places[row_axis] for cell in reference_cells}
             # The sort is stable: the reference's rows move to the top, and the others stay in order.
             rows.sort(key=lambda row: row not in reference_rows)
-        columns = dict.fromkeys(cell.places[column_axis] for cell in matrix.cells)
-        measured = {column for _row, column in cells_by_place}
-        measured_columns = [name for name in columns if name in measured]
+        columns_in_order = dict.fromkeys(cell.places[column_axis] for cell in matrix.cells)
+        columns_with_figure = {column for _row, column in cells_by_place}
+        columns = [column for column in columns_in_order if column in columns_with_figure]
         figures = {place: mean_figure(cells, metric) for place, cells in cells_by_place.items()}
-        return cls(metric, row_axis, column_axis, rows, measured_columns, figures)
+        return cls(metric, row_axis, column_axis, rows, columns, figures)
 
     def table(self) -> Table:
         """Return the metric by row and column and, below it, the ratio of each other row to the first row."""
@@ -89,10 +90,10 @@ class CrossTable(NamedTuple):
     def csv_table(self) -> tuple[list[str], list[list[object]]]:
         """Return the column names and the rows of a CSV file: the figures first, then the ratios to the first row.
 
-        A p99 of few requests and a ratio of doubtful figures are left empty.
+        A ratio of doubtful figures is left empty.
         """
         lines: list[list[object]] = []
-        for row in self.rows:
+        for row in self.rows:  # `counted` is None for a p99 of few requests, which leaves its cell empty.
             lines.append([row, self.metric.name, *(figure.counted for figure in self.figures_of(row))])
         for row in self.rows[1:]:
             sure_ratios = [None if ratio.doubts else ratio.value for ratio in self.ratios_of(row)]

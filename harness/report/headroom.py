@@ -29,16 +29,16 @@ def headroom_lines(summary: Summary) -> list[Line]:
 
 
 def room_for_rate(summary: Summary, test: Outcome) -> list[Line]:
-    """Suggest a search for a higher rate, if both p99 are well below their limits and no higher rate has failed.
+    """Suggest a search for a higher rate, if no higher rate has failed and both p99 are well below their limits.
 
-    Well below is less than AMPLE_SHARE of the limit. Nothing is suggested if the requests are too few for a p99.
+    Nothing is suggested if the requests are too few for a p99. Well below is less than AMPLE_SHARE of the limit.
     """
     failed_above = [outcome for outcome in summary.tests if outcome.load > test.load and not outcome.has_kept]
-    shares = [tail.share for tail in test.sure_tails]
-    if failed_above or not shares or max(shares) >= AMPLE_SHARE:
+    tails = test.sure_tails  # each p99 with its limit; empty for few requests
+    if failed_above or not tails or max(tail.share for tail in tails) >= AMPLE_SHARE:
         return []
-    used_shares = " and ".join(f"{tail.kind} p99 at {number(100 * tail.share, 2)} %" for tail in test.tails)
-    limits = "its limit" if len(shares) == 1 else "their limits"
+    used_shares = " and ".join(f"{tail.kind} p99 at {number(100 * tail.share, 2)} %" for tail in tails)
+    limits = "its limit" if len(tails) == 1 else "their limits"
     command = command_with_flag(summary.meta.command, "--server-target-qps", "max")
     return [
         Line("room", f"{used_shares} of {limits}: a higher rate may hold"),

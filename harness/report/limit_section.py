@@ -13,9 +13,9 @@ SOURCE_NOTE = "The limits follow from the card's data sheet and the model's shap
 def card_limits(report: RunReport) -> Iterator[Section]:
     """Yield the section on what the GPU's data sheet allows, for a run that computed on GPUs of its machine.
 
-    It compares these computed limits with what was measured, and says which limits could not be computed. If the run
-    was profiled, it names the kernels that explain the gap between a limit and the measured value. Nothing is yielded
-    if none of this is known.
+    The section compares these computed limits with what was measured, and says which limits could not be computed. If
+    the run was profiled, it names the kernels that explain the gap between a limit and the measured value. Nothing is
+    yielded if none of this is known.
     """
     test, limits = report.summary.result, report.facts.card_limits
     if test is None or limits is None:

@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, cycle
 from math import prod
-from operator import itemgetter
 
 from harness.config.patterns import Poisson
 from harness.core.formatting import number
@@ -18,13 +17,14 @@ SERIES_MARKS = "os^Dv"
 
 
 def series_styles() -> Iterator[tuple[str, str]]:
-    """Yield a color and a mark for each of several runs.
+    """Yield each pair of a color and a mark once, to tell several runs apart.
 
-    Neighbors differ in both, so that the runs are distinct in grey print, too. All pairs come once.
+    The colors are passed through again and again, each time with the marks shifted by one. So neighboring pairs differ
+    in the mark, too, and are distinct in grey print.
     """
-    for turn in range(len(SERIES_MARKS)):
-        for number_of_color, color in enumerate(SERIES_COLORS):
-            yield color, SERIES_MARKS[(number_of_color + turn) % len(SERIES_MARKS)]
+    for shift in range(len(SERIES_MARKS)):
+        for place, color in enumerate(SERIES_COLORS):
+            yield color, SERIES_MARKS[(place + shift) % len(SERIES_MARKS)]
 
 
 SERIES_STYLES = list(series_styles())
@@ -35,15 +35,14 @@ Styled = Sequence[tuple[LoadPicture, Style]]
 def load_curves(pictures: Mapping[str, LoadPicture]) -> list[Panel]:
     """Return a panel of latency by load for each kind of latency, and a panel of throughput against interactivity.
 
-    `pictures` has the tests of one run or of several, by the name of the run. Several runs have a style each; the tests
-    of a single run are styled by their outcomes.
+    `pictures` has the tests of one run or of several, by the name of the run. With several runs, all tests of a run
+    have the run's style: a name, a color and a shape. A single run has none (None): its tests differ by their outcomes.
     """
     styled = list[tuple[LoadPicture, Style]]()
+    # If there are more runs than styles, the styles begin again.
     for (name, picture), (color, shape) in zip(pictures.items(), cycle(SERIES_STYLES), strict=False):
-        if len(pictures) > 1:
-            styled.append((picture, (name, color, shape)))
-        else:
-            styled.append((picture, None))
+        style = (name, color, shape) if len(pictures) > 1 else None
+        styled.append((picture, style))
     kinds = dict.fromkeys(chain.from_iterable(picture.axes for picture in pictures.values()))
     return [*(latency_panel(kind, styled) for kind in kinds), speed_panel(styled)]
 
@@ -51,7 +50,7 @@ def load_curves(pictures: Mapping[str, LoadPicture]) -> list[Panel]:
 def marked_series(
     picture: LoadPicture, style: Style, points: Sequence[tuple[Point, LoadPoint]], named: bool = True
 ) -> Iterator[Series]:
-    """Yield the tests as marks: in the style of their run if there are several runs, else by outcome.
+    """Yield the tests as marks: in the style of their run or, for a single run (`style` is None), by outcome.
 
     Tests on a busy machine are hollow. `points` has the place of each test in the panel. Unless `named`, the tests of a
     single run are not in the legend.
@@ -93,9 +92,9 @@ def color_of(picture: LoadPicture, load_point: LoadPoint) -> str:
 
 
 def latency_panel(kind: str, styled: Styled) -> LinePanel:
-    """Return the panel of one kind of latency: a bar for each test from its lowest shown percentile to its highest.
+    """Return the panel of one kind of latency: an upright line for each test from its lowest percentile to its highest.
 
-    The top of each bar is marked. No line joins loads, since nothing was measured between them. Limits are lines
+    The top of each line has a mark. No line joins loads, since nothing was measured between them. Limits are lines
     across.
     """
     series, limits = list[Series](), dict[float, str]()
@@ -103,34 +102,35 @@ def latency_panel(kind: str, styled: Styled) -> LinePanel:
         tops = []
         for load_point in picture.loads:
             times_ms = [load_point.test.at(kind, percentile) for percentile in picture.points]
-            values = list(filter(None, times_ms))  # without the percentiles that the test does not have
-            if values:
+            known_times_ms = list(filter(None, times_ms))  # without the percentiles that the test does not have
+            if known_times_ms:
                 load = load_point.test.load
-                bar = [(load, min(values)), (load, max(values))]
-                series.append(Series(name="", points=bar, color="grey"))
-                tops.append(((load, max(values)), load_point))
+                bottom, top = (load, min(known_times_ms)), (load, max(known_times_ms))
+                series.append(Series(name="", points=[bottom, top], color="grey"))
+                tops.append((top, load_point))
         series += marked_series(picture, style, tops)
         limit = picture.limits.get(kind)
         if limit:
             limits[limit] = f"limit {number(limit)} ms"
-    units = sorted({picture.axis for picture, _style in styled})
-    axis_text = "; ".join(units)
+    axis_texts = sorted({picture.axis for picture, _style in styled})
+    has_only_rates = axis_texts == [Poisson.unit]
     if any(item.is_hollow for item in series):
-        axis_text = "; ".join([*units, HOLLOW_NOTE])
+        axis_texts.append(HOLLOW_NOTE)
     loads, heights = zip(*chain.from_iterable(item.points for item in series), strict=True)
+    # Levels of concurrency are multiples of each other. The rates of a search are near each other: a linear axis with
+    # round ticks suits them.
     across, ticks = Scale.around(loads, is_log=True), sorted({*loads})
-    # The rates of a search are near each other, so that a linear axis suits them. Levels of concurrency are multiples.
-    if units == [Poisson.unit]:
+    if has_only_rates:
         across, ticks = Scale.of(loads), []
     return LinePanel(
         f"{LATENCIES[kind]}, p50 to p99",
-        x=axis_text,
+        x="; ".join(axis_texts),
         y="ms (logarithmic)",
         series=series,
         across=across,
         down=Scale.around([*heights, *limits], is_log=True),
         limits=limits,
-        marked=ticks,
+        tick_values=ticks,
         inches=2.6,
     )
 
@@ -143,9 +143,11 @@ def speed_panel(styled: Styled) -> LinePanel:
     series, points = list[Series](), list[Point]()
     for picture, style in styled:
         points += [point for point, _load_point in picture.speeds]
+        # The panel of latency above has the legend of a single run's marks.
         series += marked_series(picture, style, picture.speeds, named=False)
-        if style is None:
-            series += [*best_rings(picture), answer_of(picture)]
+        is_single_run = style is None
+        if is_single_run:
+            series += [*best_rings(picture), label_of_best_load(picture)]
     across = Scale.of([LABEL_ROOM_FACTOR * of_user for of_user, _of_machine in points])
     down = Scale.of([LABEL_ROOM_FACTOR * of_machine for _of_user, of_machine in points])
     machine = "GPU" if any(picture.summary.gpus for picture, _style in styled) else "machine"
@@ -160,7 +162,7 @@ def speed_panel(styled: Styled) -> LinePanel:
     )
 
 
-def answer_of(picture: LoadPicture) -> Series:
+def label_of_best_load(picture: LoadPicture) -> Series:
     """Return a series without marks that writes the best load beside its point.
 
     The series has no points if no load kept the limits.
@@ -180,13 +182,15 @@ def best_rings(picture: LoadPicture) -> Iterator[Series]:
     These tests are the knee, with the largest product of both speeds; the cheapest test, which has the most tokens/s;
     and the test with the least energy per token. The last two are left out if the price or the energy is not known.
     """
+    # A point is a pair of speeds in tokens/s: of one user, and of one GPU.
     tests = {point: load_point.test for point, load_point in picture.speeds if picture.has_kept(load_point)}
     if not tests:
         return
     yield ring("knee", max(tests, key=prod), color="amber", shape="o")
     price = picture.summary.price
     if price:
-        point = max(tests, key=itemgetter(1))  # At one price, the most tokens/s of the machine are the cheapest.
+        # At one price, the most tokens/s of the machine are the cheapest.
+        point = max(tests, key=speed_of_machine)
         name = f"cheapest: {number(tests[point].cost(price), 3)} per million tokens"
         yield ring(name, point, color="green", shape="s")
     energies = []
@@ -196,6 +200,11 @@ def best_rings(picture: LoadPicture) -> Iterator[Series]:
     if energies:
         joules, point = min(energies)
         yield ring(f"least energy: {number(joules, 3)} J per token", point, color="grey", shape="D")
+
+
+def speed_of_machine(point: Point) -> float:
+    _of_user, of_machine = point
+    return of_machine
 
 
 def ring(name: str, point: Point, color: str, shape: str) -> Series:

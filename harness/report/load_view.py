@@ -32,7 +32,7 @@ class LoadPoint(NamedTuple):
     test: Outcome
     name: str
     mark: str  # its outcome, which gives its shape: "held", "grew", "bad", or "own" for the run's own test
-    stands: bool  # whether it may be the answer
+    stands: bool  # whether it may be the best load of the picture
     is_full: bool  # whether it is a test of full length, not a probe
     spent: GpuTime | None  # the shares of the GPU's time in it
     overruled: str = ""  # the test of the same load that has another outcome and counts instead
@@ -126,28 +126,29 @@ def is_same_test(test: Outcome, result: Outcome | None) -> bool:
 
 
 def loads_of(summary: Summary) -> list[LoadPoint]:
-    """Return the tests in the order of their loads. If the run's own test is not among them, it comes last.
+    """Return a point for each test, in the order of the loads. If the run's own test is not among them, it comes last.
 
-    If a load was tested several times, one test decides: the last or, if the run's own test had nearly the same load,
-    that test. A test that another one overrules may not be the answer, the best load of the picture.
+    If a load was tested several times, its last test decides about it. At the load of the run's own test, that test
+    decides in place of those that passed. Only a test that decides may be the best load of the picture.
     """
     own_test, gpu_times = separate_result(summary), gpu_times_of(summary)
     has_idle_test = any(Doubt.BUSY not in test.doubts for test in summary.tests)  # on an idle machine
-    deciding_by_load = {test.load: test for test in summary.curve}
+    last_test_by_load = {test.load: test for test in summary.curve}
     load_points = []
     for test in summary.tests:
-        deciding_test = deciding_by_load[test.load]
-        # A full test says more than a probe that passed at the same rate, up to rounding.
-        if own_test and has_passed(test) and isclose(test.load, own_test.load, rel_tol=1e-3):
+        deciding_test = last_test_by_load[test.load]
+        # The run's own test is a full one, which says more than a short test that passed.
+        if own_test and has_passed(test) and is_same_load(test, own_test):
             deciding_test = own_test
+        # Probes at a rate are short: only attempts are full tests. With any other load, all tests have one length.
+        is_full = test.unit in CURVE_UNITS or is_attempt(test, summary)
         load_points.append(
             LoadPoint(
                 test,
                 name=name_of(test, summary),
                 mark=mark_of(test),
-                stands=deciding_test is test and may_be_answer(test, has_idle_test),
-                # With these units, all tests have one length. At a rate, attempts are full tests, probes are short.
-                is_full=test.unit in CURVE_UNITS or is_attempt(test, summary),
+                stands=deciding_test is test and may_be_best_load(test, has_idle_test),
+                is_full=is_full,
                 spent=gpu_times.get(test.folder),
                 overruled=overruled_by(test, deciding_test, own_test),
             )
@@ -157,27 +158,32 @@ def loads_of(summary: Summary) -> list[LoadPoint]:
     return load_points
 
 
+def is_same_load(test: Outcome, own_test: Outcome) -> bool:
+    """Tell whether a test had the load of the run's own test, up to rounding."""
+    return isclose(test.load, own_test.load, rel_tol=1e-3)
+
+
 def point_of_result(test: Outcome, spent: GpuTime | None) -> LoadPoint:
     """Return the point of a run's result that is not among the tests of single loads.
 
-    The result may be the answer of the picture, its best load, if it is VALID and its latencies are not those of a
-    buffer. `spent` has the shares of GPU time.
+    The result may be the best load of the picture if it is VALID and its latencies are not those of a buffer. `spent`
+    has the shares of GPU time.
     """
     mark = "own" if test.valid else "bad"
-    may_answer = test.valid and Doubt.BUFFERED not in test.doubts
+    may_be_best = test.valid and Doubt.BUFFERED not in test.doubts
     name = f"the full test at {test.text}"
-    return LoadPoint(test, name=name, mark=mark, stands=may_answer, is_full=True, spent=spent)
+    return LoadPoint(test, name=name, mark=mark, stands=may_be_best, is_full=True, spent=spent)
 
 
 def separate_result(summary: Summary) -> Outcome | None:
     """Return the run's result if it needs a point of its own: it is not among the tests of single loads.
 
-    None if it is among them, if it has no latencies, or if it has no load at which to draw it.
+    None if it has no latencies, if it has no load at which to draw it, or if it is among these tests.
     """
     result, tests = summary.result, summary.tests
     if result is None or result.ttft_ms.p50 is None:
         return None
-    # Neither were other loads tested nor was a rate sent, so there is no load at which to draw the result.
+    # Without other tests, only a rate is a load at which to draw the result.
     if not tests and not result.details.target_qps:
         return None
     if any(is_same_test(test, result) for test in tests):
@@ -217,10 +223,9 @@ def name_of(test: Outcome, summary: Summary) -> str:
 
 
 def mark_of(test: Outcome) -> str:
-    """Return the mark in a picture of a test that is not the run's own: "held" if it held its load, else "grew" or
-    "bad".
+    """Return the mark in a picture of a test that is not the run's own.
 
-    It is "grew" for a VALID test and "bad" for an INVALID one.
+    The mark is "held" if the test held its load. Else it is "grew" for a VALID test and "bad" for an INVALID one.
     """
     if has_passed(test):
         return "held"
@@ -229,18 +234,19 @@ def mark_of(test: Outcome) -> str:
     return "bad"
 
 
-def may_be_answer(test: Outcome, has_idle_test: bool) -> bool:
-    """Tell whether a test may be the answer of the picture, its best load, unless another test overrules it.
+def may_be_best_load(test: Outcome, has_idle_test: bool) -> bool:
+    """Tell whether a test may be the best load of the picture, unless another test decides about its load.
 
-    It must have passed, and its latencies must not be those of a buffer. A test on a busy machine may be the answer
-    only if there was no test on an idle machine.
+    The test must have passed, and its latencies must not be those of a buffer. A test on a busy machine may be the best
+    only if no test of the picture was on an idle machine (`has_idle_test` is False).
     """
-    is_doubted = Doubt.BUFFERED in test.doubts or (Doubt.BUSY in test.doubts and has_idle_test)
-    return has_passed(test) and not is_doubted
+    is_buffered = Doubt.BUFFERED in test.doubts
+    is_busy_beside_idle = Doubt.BUSY in test.doubts and has_idle_test
+    return has_passed(test) and not is_buffered and not is_busy_beside_idle
 
 
 def overruled_by(test: Outcome, deciding_test: Outcome, own_test: Outcome | None) -> str:
-    """Return, in words, which test of the same load decides against this test; empty if both agree."""
+    """Return, in words, which test of the same load has another outcome and counts instead; empty if there is none."""
     if deciding_test.has_kept == test.has_kept:
         return ""
     if deciding_test is own_test:
@@ -278,8 +284,8 @@ class LoadPicture(NamedTuple):
     def of(cls, summary: Summary, run_limits: mlperf.LatencyLimits | None) -> Self | None:
         """Return the picture of a run; None if no test has a load and latencies.
 
-        It shows TTFT and TPOT or, for queries one after the other, the latency and TPOT. `run_limits` are the limits of
-        the run's latencies, None if it has none.
+        The picture shows TTFT and TPOT or, for queries one after the other, the latency and TPOT. `run_limits` are the
+        limits of the run's latencies, None if it has none.
         """
         loads = loads_of(summary)
         unit = loads[0].test.unit if loads else ""
@@ -288,9 +294,12 @@ class LoadPicture(NamedTuple):
         axes = {}
         for kind in kinds:
             values = shown_values(loads, kind)
-            if values:
-                # The line of the limit must fit on the axis, too. Without a limit, any of the values changes nothing.
-                axes[kind] = latency_scale([*values, limits[kind] or values[0]])
+            if not values:  # No test has this kind of latency.
+                continue
+            limit = limits[kind]
+            if limit:  # The line of the limit must fit on the axis, too.
+                values.append(limit)
+            axes[kind] = latency_scale(values)
         if not axes:
             return None
         tested_loads = [load_point.test.load for load_point in loads]
@@ -308,13 +317,11 @@ class LoadPicture(NamedTuple):
         )
 
     def has_kept(self, load_point: LoadPoint) -> bool:
-        """Tell whether a test may be the answer and kept both the limits of its run and those of this picture.
-
-        If the user's own limits decide, the test has recorded reasons if it was over the limits of its run.
-        """
+        """Tell whether a test may be the best load and kept both the limits of its run and those of this picture."""
         test = load_point.test
-        was_over = test.has_own_limits and bool(test.reasons)
-        return load_point.stands and not was_over and not load_point.over(self.limits)
+        # With own limits, the recorded reasons against a test are the limits of its run that it broke.
+        was_over_limits_of_run = test.has_own_limits and bool(test.reasons)
+        return load_point.stands and not was_over_limits_of_run and not load_point.over(self.limits)
 
     @property
     def best(self) -> LoadPoint | None:
@@ -324,9 +331,11 @@ class LoadPicture(NamedTuple):
         """
 
         def rank(load_point: LoadPoint) -> tuple[bool, float]:
-            return is_same_test(load_point.test, self.summary.result), load_point.gain
+            is_result = is_same_test(load_point.test, self.summary.result)
+            return is_result, load_point.gain
 
-        return max(filter(self.has_kept, self.loads), key=rank, default=None)
+        kept_points = filter(self.has_kept, self.loads)
+        return max(kept_points, key=rank, default=None)
 
     @property
     def speeds(self) -> list[tuple[Point, LoadPoint]]:
@@ -418,8 +427,9 @@ def known_percentiles(loads: Sequence[LoadPoint], kinds: Sequence[str]) -> dict[
 
 
 def place_of_result(loads: Sequence[LoadPoint], summary: Summary) -> int:
-    """Return the index in `loads` of the run's result, which the page's title is of; the last index if
-    it is not there.
+    """Return the index in `loads` of the run's result, whose speed is the title of the page.
+
+    If the result is not there, return the last index.
     """
     for place, load_point in enumerate(loads):
         if is_same_test(load_point.test, summary.result):

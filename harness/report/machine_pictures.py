@@ -24,9 +24,9 @@ def machine_panels(
 ) -> list[Panel]:
     """Return the panels of what engine and machine did during the result's test; empty if nothing was recorded.
 
-    They are the shares of GPU time in each test, the load of the GPUs by second, and the recorded quantities. The title
-    of the first panel names the first of `ran_out`, which limited the speed, or says that nothing ran out. `steady` is
-    the begin and the end of the steady part in seconds; the time before and after it is shaded.
+    The panels are the shares of GPU time in each test, the load of the GPUs by second, and the recorded quantities.
+    `ran_out` has what limited the speed, the strongest limit first. `steady` is the begin and the end of the steady
+    part in seconds; the time before and after it is shaded.
     """
     across = Scale.around(recording.seconds, margin=0.0)
     shaded, axis = list[Point](), "seconds"
@@ -45,10 +45,10 @@ def machine_panels(
     # The panels share one time axis, so only the last one has the text of it.
     if isinstance(panels[-1], LinePanel):
         panels[-1] = panels[-1]._replace(x=axis)
-    title = "Nothing ran out"
+    title_of_all = "Nothing ran out"
     if ran_out:
-        title = f"Bound by: {ran_out[0].what}"
-    panels[0] = panels[0]._replace(title=title)
+        title_of_all = f"Bound by: {ran_out[0].what}"
+    panels[0] = panels[0]._replace(title=title_of_all)
     return panels
 
 
@@ -93,11 +93,12 @@ def shaded_parts(recording: Recording, values: Sequence[Measured], full_load: Me
     if not full:
         return []
     shades, parts = list(SHADES), list[StackedPart]()
-    for begin, end, value in zip([0.0, *recording.seconds], recording.seconds, values, strict=False):
+    begins, ends = [0.0, *recording.seconds], recording.seconds  # A value is of the time since the value before.
+    for begin, end, value in zip(begins, ends, values, strict=False):  # `begins` has one time more.
         if value is None:
             continue
         place = int(len(shades) * value / full)  # Each shade stands for an equal share of the full load.
-        shade = shades[min(place, len(shades) - 1)]
+        shade = shades[min(place, len(shades) - 1)]  # The full load itself has the last shade.
         if parts and parts[-1].color == shade and parts[-1].end == begin:
             parts[-1] = parts[-1]._replace(end=end)
         else:
@@ -138,7 +139,7 @@ def recorded_panels(recording: Recording, across: Scale, shaded: Sequence[Point]
             gpu = name.partition("_")[0].removeprefix("gpu")  # the number in a column's name such as gpu0_power_w
             points = [*zip(recording.seconds, heights, strict=True)]
             series.append(Series(text.replace("GPU", f"GPU {gpu}"), points, color))
-        if not series:
+        if not series:  # Nothing of this kind was recorded.
             continue
         if label.endswith("%"):
             down = PERCENT_SCALE

@@ -49,7 +49,7 @@ def idle_text(profiled: Profile) -> str:
     text = ""
     if profiled.idle_percent is not None:
         text = f", no kernel ran for {number(profiled.idle_percent, 3)} % of the time"
-    if profiled.active_s is None:
+    if profiled.active_s is None:  # Then nothing else is known of the kernels.
         return text
     kernel = f"a kernel took {number(profiled.mean_kernel_ms, 3)} ms on average"
     gaps = ""
@@ -99,7 +99,8 @@ def kernel_name(kernel: Share) -> MarkdownText:
 def machine(report: RunReport) -> Iterator[Section]:
     """Yield the sections on what the machine did, as far as the run has the data.
 
-    They are on how `auto` settings were resolved, how long each stage took, and what was recorded once a second.
+    The sections are on how `auto` settings were resolved, how long each stage took, and what was recorded once a
+    second.
     """
     meta, test = report.summary.meta, report.summary.result
     if meta.notes:
@@ -113,7 +114,8 @@ def machine(report: RunReport) -> Iterator[Section]:
     if test and test.details.usage:
         source = f"Sampled once a second ([machine.csv]({test.folder}/machine.csv)){silent_metrics(test.details)}."
         blocks: list[Block] = [*report.picture("machine"), table_of_usage(test.details), MarkdownText(source)]
-        yield Section("What the engine and the machine did", usage_text(test.details), blocks)
+        machine_name = "machine" if report.summary.is_in_process else "client's machine"
+        yield Section(f"What the engine and the {machine_name} did", usage_text(test.details), blocks)
 
 
 def usage_text(details: TestDetails) -> str:

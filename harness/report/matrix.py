@@ -35,6 +35,7 @@ class Cell(NamedTuple):
     all_but_hardware: tuple[str, ...]  # model, scenario, workload and places; the same for cells that may be compared
     figures: dict[str, Figure]  # every metric, by name
     flaw: str  # why its figures do not count, in words; empty if they do
+    batch_size: float | None  # requests at once: its level's, or the batch size that the run was given
 
 
 class Matrix(NamedTuple):
@@ -78,10 +79,10 @@ class Matrix(NamedTuple):
 
         Among the cells that differ only in hardware, the cheapest one without a flaw is marked.
         """
-        counted = [cell for cell in self.cells if cell.figures[COST].value and not cell.flaw]
+        priced_cells = [cell for cell in self.cells if cell.figures[COST].value and not cell.flaw]
         cheapest: dict[tuple[str, ...], Cell] = {}
-        for cell in sorted(counted, key=cost_of, reverse=True):
-            cheapest[cell.all_but_hardware] = cell  # The cells are sorted so that a later one is cheaper.
+        for cell in sorted(priced_cells, key=cost_of, reverse=True):
+            cheapest[cell.all_but_hardware] = cell  # Later cells are cheaper, so the cheapest one stays.
         rows = []
         for cell in self.cells:
             remark = cell.flaw
@@ -131,13 +132,23 @@ class Matrix(NamedTuple):
         return [*texts, flaws]
 
     def csv_table(self) -> tuple[list[str], list[list[object]]]:
-        """Return the column names and the rows of a CSV file, without ratios. A p99 of few requests is left empty."""
+        """Return the column names and the rows of a CSV file, without ratios.
+
+        If an axis is the batch, there is also a column with its size as a number.
+        """
         names = [metric.name for metric in self.metrics]
+        has_batches = BATCH in self.heads
+        heads = [*self.heads, *names, "flaw"]
+        if has_batches:
+            heads = [*self.heads, "batch_size", *names, "flaw"]
         rows: list[list[object]] = []
         for cell in self.cells:
-            values = [cell.figures[name].counted for name in names]
-            rows.append([*self.named(cell), *values, cell.flaw])
-        return [*self.heads, *names, "flaw"], rows
+            row: list[object] = [*self.named(cell)]
+            if has_batches:
+                row.append(cell.batch_size)
+            row += [cell.figures[name].counted for name in names]  # None, so empty, for a p99 of few requests
+            rows.append([*row, cell.flaw])
+        return heads, rows
 
     def picture(self) -> Bars:
         """Return a panel with a bar of speed for each cell that has one.
@@ -154,12 +165,14 @@ class Matrix(NamedTuple):
 
 
 def tells_apart(cells: Sequence[Cell], name: str) -> bool:
-    """Tell whether a column of names is worth showing: at least one cell has a name there.
+    """Tell whether the column `name`, one of ROW_NAMES, is worth showing: at least one cell has a value there.
 
-    The scenario is worth showing only if there are at least two: with one, it tells no cells apart.
+    The scenario is worth showing only if there are several.
     """
     values = {cell.places[name] for cell in cells}
-    return any(values) and (name != "scenario" or len(values) > 1)
+    if name == "scenario":
+        return len(values) > 1
+    return any(values)
 
 
 def is_measured(cells: Sequence[Cell], metric: Metric) -> bool:
@@ -187,7 +200,7 @@ def sort_key(text: str) -> tuple[str, float]:
 
 
 def place_of(axes: Sequence[str]) -> MetricPlace:
-    """Return the name under which metrics.csv lists the metrics that a matrix with these axes shows."""
+    """Return the name that metrics.csv has for the table: it lists there which metrics the table shows."""
     if BATCH in axes:
         return "batch matrix"
     return "matrix"
@@ -196,7 +209,7 @@ def place_of(axes: Sequence[str]) -> MetricPlace:
 def cells_of(summary: Summary, axes: Sequence[str]) -> Iterator[Cell]:
     """Yield the cell of the run, or a cell for each of its levels if it has levels and an axis is the batch.
 
-    Raises UsageError if the run lacks an axis.
+    A level is a tested number of requests in flight, or a batch size. Raises UsageError if the run lacks an axis.
     """
     if BATCH not in axes or not summary.levels:
         figures = {metric.name: metric.figure(summary) for metric in METRICS}
@@ -217,12 +230,14 @@ def cell_of(
     `figures` has every metric by name. `flaw` is why they do not count, empty if they do.
     """
     meta, model = summary.meta, subject.model_text(summary)
+    # Beside its places on the axes, a cell has these names, which are shown if they tell the cells apart.
     names = {"gpu": str(AXES["gpu"](summary)), "model": model, "scenario": meta.scenario, "label": meta.label or ""}
     places = places_of(summary, axes, level)
     places_except_hardware = [places[axis] for axis in axes if axis not in HARDWARE_AXES]
-    # Cells that are equal in this have a ratio: they differ only in hardware.
+    # Cells with the same values here differ only in hardware, so they may be compared.
     all_but_hardware = (model, meta.scenario, str(meta.workload), *places_except_hardware)
-    return Cell(names | places, all_but_hardware, figures, flaw)
+    batch_size = level.load if level else meta.batch_size
+    return Cell(names | places, all_but_hardware, figures, flaw, batch_size)
 
 
 def flaw_of(summary: Summary, test: Outcome | None) -> str:

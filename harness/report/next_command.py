@@ -9,8 +9,8 @@ from harness.results.summary import Summary
 def next_command(summary: Summary) -> str:
     """Return the command to run next; empty if there is nothing to suggest.
 
-    There is one after a run that ended early or whose test is INVALID. A test with the user's own limits may have one,
-    too: other levels of concurrency, or another rate.
+    After a run that ended early without a result, the command goes on from there. A VALID test without limits of the
+    user's own needs none. For any other test the command tries other levels of concurrency, or else another rate.
     """
     test = summary.result
     if test is None:
@@ -32,53 +32,64 @@ def kept_loads(summary: Summary) -> list[float]:
 def command_after_interruption(summary: Summary) -> str:
     """Return the command that tests the rate that an interrupted search had come to.
 
-    That is the rate planned for the full test; else the highest rate that kept its limits; else the highest whose test
-    failed only because it was too short. If all tested rates were too high, it is half the lowest of them. If no rate
-    was tested, return the same command again.
+    If no rate was tested, it is the same command again. Else its rate is the one planned for the full test; else the
+    highest that kept its limits; else the highest whose test failed only because it was too short. If all tested rates
+    were too high, it is half the lowest of them.
     """
-    command, curve = summary.meta.command, summary.curve
-    if not curve or curve[0].unit != Poisson.unit:
+    command, tests = summary.meta.command, summary.curve
+    if not tests or tests[0].unit != Poisson.unit:  # No rate was tested.
         return command
-    rates = kept_loads(summary)
-    if not rates:
-        rates = [outcome.load for outcome in curve if outcome.is_short]
-    if not rates:  # All tested rates were too high.
-        rates = [curve[0].load / 2]
-    rate = summary.meta.target_qps or max(rates)
+    kept_rates = kept_loads(summary)
+    rates_of_short_tests = [test.load for test in tests if test.is_short]
+    if summary.meta.target_qps:  # the rate planned for the full test
+        rate = summary.meta.target_qps
+    elif kept_rates:
+        rate = max(kept_rates)
+    elif rates_of_short_tests:
+        rate = max(rates_of_short_tests)
+    else:  # All tested rates were too high.
+        lowest = tests[0].load
+        rate = lowest / 2
     return command_with_flag(command, "--server-target-qps", f"{round(rate, 3):g}")
 
 
 def command_at_other_levels(summary: Summary, test: Outcome) -> str:
     """Return the command that tests other levels of concurrency.
 
-    If the result is over the limits, the level is the highest that kept them, else a quarter of the lowest; the text is
+    If the result is over the limits, that is the highest level that kept them, else a quarter of the lowest level;
     empty if the lowest is 1. If the highest tested level is within the limits, the command searches for the highest
-    level. Any other result has a command only if its test was too short: the same command as at a rate.
+    level that keeps them. Any other result has a command only if its test was too short: one for a longer test.
     """
-    command, curve, kept_levels = summary.meta.command, summary.curve, kept_loads(summary)
-    if test.reasons:
-        lowest = curve[0].load if curve else test.load
-        level = max(kept_levels, default=max(1, lowest // 4))
-        if level >= lowest and not kept_levels:  # There is no level below 1.
+    command, levels, kept_levels = summary.meta.command, summary.curve, kept_loads(summary)
+    is_over_limits = bool(test.reasons)
+    if is_over_limits:
+        lowest = levels[0].load if levels else test.load
+        if kept_levels:
+            level = max(kept_levels)
+        elif lowest > 1:
+            level = max(1, lowest // 4)
+        else:  # There is no level below 1.
             return ""
         return command_with_flag(command, "--concurrency", f"{level:.0f}")
-    if test.details.limits_ms and curve and not curve[-1].reasons:
+    if test.details.limits_ms and levels and not levels[-1].reasons:
         return command_with_flag(command, "--concurrency", "max")
     return command_at_other_rate(summary, test)
 
 
 def command_at_other_rate(summary: Summary, test: Outcome) -> str:
-    """Return the command that tests the highest lower rate that kept its limits or, if there is none, searches for one.
+    """Return the command that follows an INVALID test; empty if the test is VALID or has no limits.
 
-    If the test kept its limits, it was only too short, and the command makes it longer. Empty if the test is valid or
-    has no limits.
+    If the test was within its limits, it was only too short, and the command makes it longer. Else the command tests
+    the highest lower rate that kept its limits. If there is no such rate, it searches for the highest rate.
     """
     if test.valid or not test.details.limits_ms:
         return ""
     command = summary.meta.command
-    if not any(tail.is_over for tail in test.tails):
+    is_within_limits = not any(tail.is_over for tail in test.tails)
+    if is_within_limits:
         return command_with_flag(command, "--min-duration", "auto")
-    lower = [rate for rate in kept_loads(summary) if rate < (test.details.target_qps or 0.0)]
-    if not lower:
+    tested_rate = test.details.target_qps or 0.0
+    lower_rates = [rate for rate in kept_loads(summary) if rate < tested_rate]
+    if not lower_rates:
         return command_with_flag(command, "--server-target-qps", "max")
-    return command_with_flag(command, "--server-target-qps", f"{max(lower):.2f}")
+    return command_with_flag(command, "--server-target-qps", f"{max(lower_rates):.2f}")

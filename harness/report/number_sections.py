@@ -35,8 +35,8 @@ def bounds(report: RunReport) -> Iterator[Section]:
 def loads(report: RunReport) -> Iterator[Section]:
     """Yield the section on the tests of a search or a curve; none for a run without them.
 
-    It has a picture and a table of the tests, how many replicas a peak takes, and where the logs are. If no picture was
-    drawn, it has only the counts of the tests' outcomes.
+    The section has a picture and a table of the tests, how many replicas a peak takes, and where the logs are. If no
+    picture was drawn, it has only the counts of the tests' outcomes.
     """
     summary, tests, picture = report.summary, report.summary.tests, report.loads
     if not tests:
@@ -46,7 +46,8 @@ def loads(report: RunReport) -> Iterator[Section]:
     blocks = list[Block]()
     if "search" in report.pictures:
         blocks += [*report.picture("search"), test_tables.table_of_loads(summary)]
-        if tests[0].unit == ClosedLoop.unit:
+        has_levels = tests[0].unit == ClosedLoop.unit  # The loads are numbers of requests in flight.
+        if has_levels:
             blocks.append(LEVELS_NOTE)
         if picture and picture.best and picture.rate:
             blocks.append(replicas_text(picture, picture.rate))
@@ -75,12 +76,12 @@ def replicas_text(picture: LoadPicture, rate: float) -> str:
     best = picture.best
     assert best
     answered = f"{number(rate)} requests/s"
-    if best.doubt:
+    if best.doubt:  # The verdict is "not judged", which only a busy machine leads to.
         answered += " on a busy machine"
     elif any(picture.limits.values()):
         answered += " within the limits"
     name = best.name
-    if not best.is_full:
+    if not best.is_full:  # The test was shorter than a full one.
         name += ", by a probe alone"
     return (
         f"A replica answers {answered} ({name}); a peak of P requests/s takes "
@@ -141,8 +142,8 @@ def latencies(report: RunReport, test: Outcome) -> Iterator[Section]:
         blocks.append(f"{INTERVALS_NOTE}: {'; '.join(intervals)}.")
     if details.arrivals:
         blocks.append(arrivals_text(details, details.arrivals))
-    source = "LoadGen"  # With fixed concurrency or own arrivals, LoadGen does not know when a request is sent.
-    if details.concurrency or details.arrivals:
+    source = "LoadGen"
+    if details.concurrency or details.arrivals:  # LoadGen then does not know when a request is sent.
         source = "This program"
     blocks.append(f"{source} took these times; `{test.folder}/requests.csv` has them.")
     yield Section("Latency", outcome, blocks)
@@ -170,7 +171,7 @@ def remarks(summary: Summary, test: Outcome) -> Iterator[str]:
             f"**{number(details.single_token)} of {samples} answers have one token**: TTFT and latency count them, "
             f"TPOT does not.{not_judged}"
         )
-    if details.server and details.server.prompt_tokens is not None:
+    if details.server and details.server.prompt_tokens is not None:  # The server counted the tokens itself.
         cached = details.server.cached_percent
         share = "it does not report how many came from its cache"
         if cached is not None:

@@ -32,7 +32,7 @@ PATH_BEFORE_NAME = re.compile(r"(?<![\w:/.)\]])(?:~|\.{1,2})?/(?:[^\s/'\"`|,;:()
 ADDRESS_PARTS = re.compile(r"(\w+://)(?:[^\s/@'\"]*@)?([^\s?#'\"`|,)]*)(?:[?#][^\s'\"`|,)]*)?")  # the groups are kept
 
 
-def without_places(text: str) -> str:
+def without_private_paths(text: str) -> str:
     """Return a text with paths cut to their last names, and addresses without user and query,
     so that it may be passed on.
 
@@ -45,8 +45,8 @@ def block_html(block: Block) -> str:
     """Return a block of a document as HTML: a picture drawn from its panels, anything else by way of Markdown."""
     if isinstance(block, Picture):
         return chart_html(*block.panels, title=block.title)
-    markdown = renderer()
-    tokens = without_empty_heads(markdown.parse(without_places(block_text(block))))
+    markdown = markdown_parser()
+    tokens = without_empty_heads(markdown.parse(without_private_paths(block_text(block))))
     return str(markdown.renderer.render(tokens, markdown.options, {}))
 
 
@@ -56,8 +56,8 @@ def chart_html(*panels: DrawnPanel, title: str = "") -> str:
 
 
 @cache
-def renderer() -> "MarkdownIt":
-    """Return the renderer of Markdown as HTML. Tables scroll in a frame.
+def markdown_parser() -> "MarkdownIt":
+    """Return the parser of Markdown, which also renders it as HTML. Tables scroll in a frame.
 
     Text may come from outside this program, so HTML and pictures in it are not rendered.
     """
@@ -107,7 +107,7 @@ def environment() -> "Environment":
     `allowed` has the hashes of style and script for the page's Content-Security-Policy, which allows nothing else.
     """
     jinja = jinja_environment(TEMPLATES, autoescape=True, finalize=plain_text)
-    for text_filter in (number, percent, sentence, without_places, gravest, block_html, million, kwh):
+    for text_filter in (number, percent, sentence, without_private_paths, gravest, block_html, million, kwh):
         jinja.filters[text_filter.__name__] = text_filter
     jinja.policies["json.dumps_kwargs"] = {"ensure_ascii": False, "separators": (",", ":"), "allow_nan": False}
     style, script = read_text(TEMPLATES / "page.css"), read_text(TEMPLATES / "page.js")
@@ -152,7 +152,7 @@ def gravest(lines: Sequence[Line]) -> tuple[list[Line], list[Line]]:
     cautions = [line for line in ranked if line.is_caution]
     if cautions:
         caution = cautions[0]
-        # It takes the last of the first places, even if graver lines would fill them all.
+        # The caution takes the last of the first places, even if graver lines would fill them all.
         without_caution = [line for line in ranked if line is not caution]
         first = [*without_caution[: MOST_FIRST_VERDICTS - 1], caution]
     return first, [line for line in ranked if line not in first]

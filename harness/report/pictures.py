@@ -57,8 +57,7 @@ def draw_pictures(
 ) -> dict[str, Picture]:
     """Draw the pictures that the run has data for into plots/, and return them by name.
 
-    `test` is the run's own test and `loads` are its tests by load; each is None if the run has none. Latencies are
-    drawn if first tokens were timed; else, as in Offline, completed tokens by time.
+    `test` is the run's own test and `loads` are its tests by load; each is None if the run has none.
     """
     run, result = summary.run, summary.result
     drawn: dict[str, Sequence[Panel]] = {}
@@ -66,12 +65,12 @@ def draw_pictures(
         drawn["scores"] = [score_bars(run.accuracy)]
     if test and result:
         has_first_tokens = result.details.whole.ttft_ms is not None
-        if has_first_tokens and test.is_timed:
+        if has_first_tokens and test.is_timed:  # `test` has the times of each request.
             drawn["latency_cdf"] = latency_panels(test.counted_requests, result, summary.scenario.headline)
-        elif not has_first_tokens:
+        elif not has_first_tokens:  # as in Offline: only the ends of the answers are known
             drawn["tokens_per_sec"] = completion_panels(test.answered_requests)
     if run.search and loads:
-        drawn["search"] = load_curves({"": loads})
+        drawn["search"] = load_curves({"": loads})  # A single run needs no name in the picture.
     if test and result and test.recording.columns:
         details = result.details
         steady_ends = None
@@ -190,17 +189,23 @@ def distribution(kind: str, times: Sequence[float], result: Outcome, percentile:
     series = [Series(name="", points=steps)]
     value = result.at(kind, percentile)
     if value is not None:
-        name, share = percentile, float(percentile[1:])
+        name, share = percentile, float(percentile[1:])  # The share of p99 is 99 %.
         if percentile == "p99" and result.is_few:
             name, share = "slowest", 100.0
         series.append(Series(f"{name} {number(value)} ms", [(value, share)], "amber", mark="o", line=""))
-    upright = {}
+    upright_limits = {}
     limit = getattr(result.details.limits_ms, kind, None)
     if limit and limit <= FAR_LIMIT_RATIO * max(times):
-        upright[limit] = f"limit {number(limit)} ms"
-    across, down = Scale.of([*times, *upright]), Scale(0.0, 104.0)  # so that a line at 100 % is not cut
+        upright_limits[limit] = f"limit {number(limit)} ms"
+    across, down = Scale.of([*times, *upright_limits]), Scale(0.0, 104.0)  # Beyond 100 %, so a line there is not cut.
     return LinePanel(
-        LATENCIES[kind], x="ms", y="% of queries", series=series, across=across, down=down, upright=upright
+        LATENCIES[kind],
+        x="ms",
+        y="% of queries",
+        series=series,
+        across=across,
+        down=down,
+        upright_limits=upright_limits,
     )
 
 

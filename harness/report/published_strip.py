@@ -1,7 +1,7 @@
 """A run among the published results of its scenario, by the rate of an accelerator."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from harness.core.formatting import Measured
@@ -44,14 +44,22 @@ def published_strips(summary: Summary) -> Iterator[Strip]:
         device = summary.system.gpus[0]
     rates: dict[Unit, Measured] = {"samples/s": test.samples_per_sec, "tokens/s": test.tokens_per_sec}
     for unit, rate in rates.items():
-        if not rate:
+        if not rate:  # The run's rate in this unit is not known.
             continue
-        comparable_rate = 0.0
-        if subject.is_reference(summary):
-            comparable_rate = rate
-        drawn_strip = strip_of(subject.scenario_name(summary), device, count, comparable_rate, unit)
+        # A run of another model or other work has no place among the results, which the rate 0 stands for.
+        placed_rate = rate if subject.is_reference(summary) else 0.0
+        drawn_strip = strip_of(subject.scenario_name(summary), device, count, placed_rate, unit)
         if drawn_strip:
             yield drawn_strip
+
+
+def count_as_fast(devices: Iterable[Sequence[tuple[float, Published]]], rate: float, unit: Unit) -> int:
+    """Return the number of devices whose fastest result, which is their first, is at least as fast as `rate`."""
+    count = 0
+    for (_place, fastest), *_slower in devices:
+        if fastest.rate(unit) >= rate:
+            count += 1
+    return count
 
 
 def strip_of(scenario: str, device: str, count: int, rate: float, unit: Unit) -> Strip | None:
@@ -66,26 +74,25 @@ def strip_of(scenario: str, device: str, count: int, rate: float, unit: Unit) ->
     if not results:
         return None
     rate /= max(1, count)  # The published rates are of one accelerator.
-    scale = Scale.of([rate, results[0].rate(unit)])
-    groups: dict[str, list[tuple[float, Published]]] = {}  # results by device, the fastest first
+    fastest_of_all = results[0]
+    scale = Scale.of([rate, fastest_of_all.rate(unit)])
+    results_by_device: dict[str, list[tuple[float, Published]]] = {}  # each result with its place, the fastest first
     for result in results:
-        group = groups.setdefault(LEFT_OUT_OF_NAMES.sub("", result.device), [])
-        group.append((scale.place(result.rate(unit)), result))
-    own_name = LEFT_OUT_OF_NAMES.sub("", maker_spelling(ACCELERATORS.get(device, device)))
-    names = list(groups)
+        results_of_device = results_by_device.setdefault(LEFT_OUT_OF_NAMES.sub("", result.device), [])
+        results_of_device.append((scale.place(result.rate(unit)), result))
+    own_device = LEFT_OUT_OF_NAMES.sub("", maker_spelling(ACCELERATORS.get(device, device)))
+    names = list(results_by_device)
     if rate:
-        line_of_run = 0  # below all devices whose fastest result is at least as fast
-        for (_place, fastest), *_slower in groups.values():
-            if fastest.rate(unit) >= rate:
-                line_of_run += 1
-        if own_name in names:
-            line_of_run = names.index(own_name) + 1
+        if own_device in names:
+            line_of_run = names.index(own_device) + 1
+        else:
+            line_of_run = count_as_fast(results_by_device.values(), rate, unit)
         names.insert(line_of_run, "this run")
     lines = []
     for line, name in enumerate(names):
-        lines.append((name, ROW_PX * line + MIDDLE_PX, groups.get(name, [])))
+        lines.append((name, ROW_PX * line + MIDDLE_PX, results_by_device.get(name, [])))
     alone = []  # results of systems that, as this run, used a single accelerator
     if count == 1:
-        alone = [result for _place, result in groups.get(own_name, []) if result.accelerators == 1]
+        alone = [result for _place, result in results_by_device.get(own_device, []) if result.accelerators == 1]
     place_of_run = scale.place(rate)
     return Strip(lines, ticks=scale.ticks(), results=results, unit=unit, rate=rate, place=place_of_run, alone=alone)

@@ -46,11 +46,11 @@ class Condition(NamedTuple):
     text: str
     metric: Metric | None
     """None for a condition on how many answers changed."""
-    above: bool
+    is_upper_bound: bool
     """Whether a value above the bound is a regression; else one below it."""
     bound: float
     """Percent of change to the baseline, or the value itself; without a metric, percent of the answers."""
-    change: bool
+    is_of_change: bool
     """Whether the bound is one of the change to the baseline."""
 
     @property
@@ -60,7 +60,7 @@ class Condition(NamedTuple):
 
     def holds(self, value: float) -> bool:
         """Tell whether a value is beyond the bound, above or below it as the condition says, which is a regression."""
-        if self.above:
+        if self.is_upper_bound:
             return value > self.bound
         return value < self.bound
 
@@ -104,13 +104,13 @@ class Judgement(NamedTuple):
 def parse_condition(text: str) -> Condition:
     """Return the condition for a text such as "ttft_p99_ms>+10%" or "answers changed > 5 %".
 
-    A bound in percent of the baseline needs a sign; a bound on the value itself has neither sign nor "%". "answers
-    changed" without a bound means that no answer may change. Raises UsageError for any other text, for a metric that is
-    not known, and for a loss of 100 % or more, which cannot happen.
+    A bound in percent of the baseline needs a sign; a bound on the value itself has neither sign nor "%". Raises
+    UsageError for any other text, for a metric that is not known, and for a loss of 100 % or more, which cannot happen.
     """
     answers_parts = ANSWERS_PATTERN.fullmatch(text)
     if answers_parts:
-        return Condition(text, metric=None, above=True, bound=float(answers_parts[1] or 0), change=False)
+        most_percent = float(answers_parts[1] or 0)  # Without a bound, no answer may change.
+        return Condition(text, metric=None, is_upper_bound=True, bound=most_percent, is_of_change=False)
     parts = CONDITION_PATTERN.fullmatch(text)
     if not parts:
         raise UsageError(f"--fail-if {text!r}: expected a metric, < or >, and a bound, {CONDITION_EXAMPLES}.")
@@ -127,7 +127,13 @@ def parse_condition(text: str) -> Condition:
         raise UsageError(
             f"--fail-if {text!r}: a change is in percent of the baseline, as in {name}{comparison}{sign}3%."
         )
-    return Condition(text, metric, above=comparison == ">", bound=float(sign + digits), change=bool(percent))
+    bound = float(sign + digits)
+    return Condition(text, metric, is_upper_bound=comparison == ">", bound=bound, is_of_change=bool(percent))
+
+
+def is_derived_setting(name: str) -> bool:
+    """Tell whether the engine derives a setting from others, instead of the user choosing it."""
+    return name.startswith("effective_")
 
 
 class Sides(NamedTuple):
@@ -144,22 +150,23 @@ class Sides(NamedTuple):
     def difference(self, ignore: Collection[str]) -> str:
         """Return what keeps the first run from being compared with another, in words; empty if nothing does.
 
-        Aspects and names in `ignore` may differ, and so may the settings in `may_differ`. But `may_differ` allows no
-        other work, since figures of other work cannot be compared. If only settings differ, the text says how to allow
-        that.
+        Aspects and names in `ignore` may differ, and so may the settings in `may_differ`. If only settings differ, the
+        text says how to allow that.
         """
         first, *other_runs = self.all_runs
         allowed = set(self.may_differ)
-        if self.may_differ:  # The engine derives the settings "effective_..." from others, which may differ.
-            allowed.update(name for name in first.flags if name.startswith("effective_"))
-        # `work` is what was asked of the engine, such as its samples.
+        if self.may_differ:  # The engine derives these settings from others, so they may differ with them.
+            allowed.update(filter(is_derived_setting, first.setting_texts))
+        # Other work, such as other samples, is never allowed: figures of other work cannot be compared.
         allowed -= set(first.comparable.work)
         for run in other_runs:
             differences = comparability.differences(first.comparable, run.comparable, {*ignore, *allowed})
             why = comparability.reason(differences, (first.folder.name, run.folder.name))
+            # Work comes first among the differences. If settings do, the work is the same, and the user may allow them.
             if why and differences[0].aspect == "settings":
                 names = [difference.name for difference in differences if difference.aspect == "settings"]
-                chosen_names = [name for name in names if not name.startswith("effective_")]
+                # Settings that the engine derives may differ as soon as the user allows one of the others.
+                chosen_names = [name for name in names if not is_derived_setting(name)]
                 flags = " ".join(f"--may-differ {name}" for name in chosen_names or names)
                 return f"{why}: `{flags}` if that is meant"
             if why:
@@ -184,43 +191,43 @@ class Sides(NamedTuple):
     def reason_not_to_judge(self, condition: Condition, metric: Metric) -> str:
         """Return why a condition on a metric may not be judged, in words; empty if it may.
 
-        Every run must have the metric, and the runs must be comparable. For a cost, they must also have the same price.
-        Runs on a busy machine are comparable if the interval of the change can allow for the load: by a speed or a
-        time, if it is known what other programs took, and if each side has several runs.
+        For a cost, all runs must have the same price. Every run must have the metric, and the runs must be comparable.
+        Runs on a busy machine are comparable only if the interval of a change can be made wide enough for the load.
         """
-        prices = {run.flags.get("price_per_hour") for run in self.all_runs}
+        prices = {run.setting_texts.get("price_per_hour") for run in self.all_runs}
         if metric.name.startswith("cost_") and len(prices) > 1:
             return "other prices (price_per_hour)"
         for run in self.all_runs:
             if metric.of(run.summary) is None:  # also for a p99 of so few requests that it does not count
                 return f"{run.folder.name} has no figure for {metric.label}, or of too few requests"
-        # A metric that follows from a rate that the user gave says nothing about the server, so such a rate is not
-        # ignored for it. Any other metric, such as a latency, says something about the server at a given rate, too.
+        # A speed that follows from a rate that the user gave says nothing about the server, so such a rate forbids a
+        # judgement. A latency at a given rate says something.
         ignored = IGNORED_FOR_SPEEDS if metric.is_decided_by_rate else IGNORED_FOR_LATENCIES
+        # The load of other programs widens the interval of a change. That takes a change of a speed or a time, and a
+        # known load.
         is_speed_or_time = metric.is_decided_by_rate or metric.is_time
-        is_load_known = compare.is_load_known(self.all_runs)
-        can_allow_for_load = self.is_busy and condition.change and is_speed_or_time and is_load_known
-        if not can_allow_for_load:
+        can_widen_interval = condition.is_of_change and is_speed_or_time and compare.is_load_known(self.all_runs)
+        if not self.is_busy or not can_widen_interval:  # A busy machine, if any, then forbids the judgement.
             return self.difference(ignored)
         other_reason = self.difference((*ignored, "busyness"))
-        if other_reason or self.has_enough_runs:
+        if other_reason or self.has_enough_runs:  # With enough runs, their scatter shows what the load explains.
             return other_reason
+        # Only the load is in the way, and a side has too few runs to show its scatter.
         return f"{self.difference(ignored)}: {FEWEST_PAIRS} runs of each side would show what the load explains"
 
 
 def judge(sides: Sides, conditions: Sequence[Condition]) -> list[Judgement]:
     """Return a judgement for each condition. If runs failed their accuracy gate, a FAIL of that gate comes first.
 
-    If the runs differ in something that forbids every judgement, such as their work, all conditions are NOT JUDGED. A
-    baseline that failed its accuracy gate still counts as the baseline.
+    If the runs differ in something that forbids every judgement, such as their work, all conditions are NOT JUDGED. The
+    baseline may have failed its accuracy gate.
     """
     judgements = list[Judgement]()
     failed_runs = [run.folder.name for run in sides.runs if run.summary.gate == "FAIL"]
     if failed_runs:
         judgements.append(accuracy_gate_failure(failed_runs))
-    # Conditions on answers ignore the most. So a difference that even they do not ignore forbids every judgement.
     difference = sides.difference(IGNORED_FOR_ANSWERS)
-    if difference:
+    if difference:  # Conditions on answers ignore the most differences. This one forbids every judgement.
         judgements += [not_judged(condition, difference) for condition in conditions]
     else:
         judgements += [judge_condition(sides, condition) for condition in conditions]
@@ -265,14 +272,14 @@ def judge_values(
 ) -> Judgement:
     """Return the judgement of a metric: by its change, or by the worst value of the runs if the bound is on the value.
 
-    `before` and `after` are the values of both sides. `change` is None if they have no ratio; a bound on the change is
-    then NOT JUDGED.
+    `before` and `after` are the values of both sides, the baseline and the runs. `change` is None if they have no
+    ratio; a bound on the change is then NOT JUDGED.
     """
     shown_before = shown_after = ""
     if condition.metric:
         shown_before = ", ".join(map(condition.metric.text, before))
         shown_after = ", ".join(map(condition.metric.text, after))
-    if not condition.change:
+    if not condition.is_of_change:
         judgement = judge_worst(condition, after, shown_before, shown_after)
     elif change is None:
         judgement = not_judged(condition, NO_CHANGE_OF_ZERO, shown_before, shown_after)
@@ -290,10 +297,11 @@ def judge_worst(condition: Condition, values: Iterable[float], before: str = "",
 
 
 def judge_change(condition: Condition, change: Change, before: str, after: str) -> Judgement:
-    """Return FAIL if the whole interval is beyond the bound, PASS if the whole interval is within it, else NOT JUDGED.
+    """Return the judgement of a change: NOT JUDGED if the bound lies within its interval, FAIL if the whole interval is
+    beyond the bound, else PASS.
 
-    With one run of each side, the scatter is not known, so the change itself decides. With few runs, the judgement says
-    that chance may decide. `before` and `after` are the values of both sides as text.
+    With one run of each side, the scatter is not known, so the change itself takes the place of the interval. With few
+    runs, the judgement says that chance may decide. `before` and `after` are the values of both sides as text.
     """
     judged_change = change
     if change.basis == ONE_RUN_EACH:
@@ -305,11 +313,11 @@ def judge_change(condition: Condition, change: Change, before: str, after: str) 
         if change.basis == "samples":
             why = f"too few samples to say whether it is beyond {condition.bound:+g} %"
         return not_judged(condition, why, before, after, change)
-    regression_side = "above" if condition.above else "below"
+    regression_side = "above" if condition.is_upper_bound else "below"
     verdict: GateVerdict = "PASS"
     if side_of_bound == regression_side:
         verdict = "FAIL"
-    doubt = CHANCE_NOTE if change.may_be_chance else ""
+    doubt = CHANCE_NOTE if change.has_too_few_runs else ""
     return Judgement(condition.text, verdict, before, after, change=change, why=doubt)
 
 
@@ -329,16 +337,17 @@ def judge_answers(sides: Sides, condition: Condition) -> Judgement:
 
 
 def judge_answers_of_run(condition: Condition, answers: AnswerPair) -> Judgement:
-    """Return the judgement of a condition on the answers of one run, with its score before and after.
+    """Return the judgement of a condition on the answers of one run.
 
-    If no token differs and the score is the same, its change is exactly 0, however few the samples are: chance has no
-    part in it. Without a known score, the judgement has no such values.
+    If the condition is on a score that is known, the judgement has the score before and after.
     """
     judgement = judge_answer_pair(condition, answers)
     score = answers.scores.get(condition.metric.name) if condition.metric else None
     if score is None:
         return judgement
-    if condition.change and not answers.differing and not score.change:
+    is_unchanged = not answers.differing and not score.change
+    if condition.is_of_change and is_unchanged:
+        # No token differs, so the change is exactly 0 however few the samples are: chance has no part in it.
         unchanged = Change(mean=1.0, low=1.0, high=1.0, basis="samples", runs=answers.samples)
         judgement = judge_change(condition, unchanged, number(score.before, 6), number(score.after, 6))
     return judgement._replace(baseline_values=[score.before], run_values=[score.after])
@@ -360,17 +369,17 @@ def judge_answer_pair(condition: Condition, answers: AnswerPair) -> Judgement:
 
 
 def judge_score(condition: Condition, answers: AnswerPair, name: str) -> Judgement:
-    """Return the judgement of the score `name`: by its change, with the interval of a
-    paired bootstrap, or by its value.
+    """Return the judgement of the score `name`: by its change, with an interval from a paired bootstrap over the
+    samples, or by its value.
 
-    NOT JUDGED if the score is not a mean over samples (gen_len) or was 0. It also takes the place of FAIL if few
-    samples differ: the interval of few samples can show that a bound is kept, but not that it is broken.
+    NOT JUDGED if the score is not a mean over samples (gen_len), if its change is from 0, or if the samples are too few
+    for a FAIL.
     """
     score = answers.scores.get(name)
     if score is None:
         return not_judged(condition, "it is not a mean over samples, so its change has no interval")
     before, after = number(score.before, 6), number(score.after, 6)
-    if not condition.change:
+    if not condition.is_of_change:
         return judge_worst(condition, [score.after], before, after)
     if not score.before:
         return not_judged(condition, NO_CHANGE_OF_ZERO, before, after)
@@ -382,6 +391,7 @@ def judge_score(condition: Condition, answers: AnswerPair, name: str) -> Judgeme
         runs=answers.samples,
     )
     judgement = judge_change(condition, change, before, after)
+    # The interval of few samples can show that a bound is kept, but not that it is broken.
     if judgement.verdict == "FAIL" and score.few:
         why = f"too few samples, or fewer than {statistics.FEWEST_DIFFERING} of them with another score"
         return judgement._replace(verdict="NOT JUDGED", why=why)

@@ -33,7 +33,7 @@ def build_report(folder: Path) -> Summary:
     facts = benchmark_run.facts_of(folder)
     check_format(folder, facts, OLDEST_REPORT_SCHEMA, "renders")
     # The stages are recorded when all tests have ended, so a run with stages lacks at most its report.
-    ended_reason = run_folder.ended_early(folder, reported=bool(facts.stages))
+    ended_reason = run_folder.ended_early(folder, is_writing_report=bool(facts.stages))
     chosen = result_test.choose_test(folder, facts, is_complete=ended_reason is None)
     summary = summary_of(folder, facts, chosen, ended_reason)
     if not summary.run.model_dump(exclude_none=True):  # No test has left a result.

@@ -32,22 +32,27 @@ def bars(requests: Sequence[Request]) -> RequestBars | None:
     timed = [request for request in requests if request.latency_ms and request.issued_s is not None]
     if not timed:
         return None
-    ranked = sorted(timed, key=attrgetter("latency_ms"))
-    slow_orders = {request.order for request in ranked[-SLOWEST_REQUESTS:]}
-    shown_orders = slow_orders | evenly_picked([request.order for request in timed if request.order not in slow_orders])
+    # A request's `order` is its place in the order of issue.
+    slowest_requests = sorted(timed, key=attrgetter("latency_ms"))[-SLOWEST_REQUESTS:]
+    slowest = slowest_requests[-1]
+    slow_orders = {request.order for request in slowest_requests}
+    other_orders = [request.order for request in timed if request.order not in slow_orders]
+    shown_orders = slow_orders | evenly_picked(other_orders)
     shown_requests = [request for request in timed if request.order in shown_orders]
-    scale = Scale(0.0, ranked[-1].latency_ms or 1.0)
+    scale = Scale(0.0, slowest.latency_ms or 1.0)
     rows, names = list[tuple[Request, list[BarPart]]](), dict[str, None]()
     for request in shown_requests:
         parts = list(parts_of(request, scale, request.order in slow_orders))
         rows.append((request, parts))
         names |= dict.fromkeys(name for name, *_ in parts if name != "slow")  # The cap has its own legend.
     times = []
-    if timed[0].issued_s != timed[-1].issued_s:
-        for number in range(AXIS_TIMES):
+    is_issued_at_once = timed[0].issued_s == timed[-1].issued_s
+    if not is_issued_at_once:
+        for number in range(AXIS_TIMES):  # As many equal parts of the bars: name the time of each part's first bar.
             place = number * len(shown_requests) // AXIS_TIMES
-            times.append((100 * place / len(shown_requests), shown_requests[place].begin_s))
-    return RequestBars(rows, scale.levels(AXIS_HEIGHT_PX), times, len(requests), list(names))
+            percent_across = 100 * place / len(shown_requests)
+            times.append((percent_across, shown_requests[place].begin_s))
+    return RequestBars(rows, scale.upright_ticks(AXIS_HEIGHT_PX), times, len(requests), list(names))
 
 
 def evenly_picked(orders: Sequence[int]) -> set[int]:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from harness.config import patterns
-from harness.core.document import Document, Line, Picture
+from harness.core.document import Document, Line
 from harness.core.formatting import Measured, number
 from harness.loadgen.test_run import TestRun
 from harness.report import answer, page, published_strip, request_bars
@@ -20,18 +20,22 @@ LIMIT_MARK = 100.0  # Each latency is drawn as percent of its limit.
 def run_page(report: RunReport, document: Document, test: TestRun | None) -> str:
     """Return the page of a run as one HTML file. `test` is the run's own test, None if the run has none.
 
-    On top it has the picture of the run's loads or, without loads, the run's main picture. Pictures that are on top or
-    drawn by the page itself are left out below.
+    On top it has the picture and the table of the run's loads or, without loads, the run's main picture.
     """
     summary, loads, result = report.summary, report.loads, report.summary.result
+    left_out = ["environment", "search", "overview"]  # tables and pictures that no section of the page has
     main = None
-    if not loads:
+    if loads:
+        left_out.append("loads")  # the table of the loads, which is on top
+    else:
         main = main_picture(report.pictures)
+    if main:
+        left_out.append(main.name)
     watts = mean_watts(result)
     lines = [*level_lines(loads), *document.lines]
     return page.page(
         document._replace(lines=lines),
-        without=("environment", "search", "overview", name_of_main_picture(loads, main)),
+        without=left_out,
         template="run.html.j2",
         data=loads.data(f"{summary.meta.run}.csv", watts) if loads else None,
         test=result,
@@ -44,18 +48,6 @@ def run_page(report: RunReport, document: Document, test: TestRun | None) -> str
         shares=gpu_time_chart(result),
         bars=request_bars.bars(test.requests) if test else None,
     )
-
-
-def name_of_main_picture(loads: LoadPicture | None, main: Picture | None) -> str:
-    """Return the name of the picture at the page's top, so that the sections below do not repeat it.
-
-    That is the picture of the loads or `main`. Without both, the name is one that is left out anyway.
-    """
-    if loads:
-        return "loads"
-    if main:
-        return main.name
-    return "search"
 
 
 def mean_watts(result: Outcome | None) -> Measured:

@@ -43,7 +43,7 @@ def summary_of(folder: Path, facts: RunFacts, chosen: ResultTest | None, ended_r
         system=facts.system,
         run=run,
         logs=Logs.of(folder),
-        plots={"tokens_per_sec": None, "latency_cdf": None},
+        plots={"tokens_per_sec": None, "latency_cdf": None},  # Every summary has these two, even without pictures.
         digests=claims.file_digests(folder),
     )
 
@@ -62,7 +62,7 @@ def meta_of(folder: Path, facts: RunFacts, deviations: list[Statement], ended_re
         "mlperf_version": config.round,
         "workload": config.workload_name,
         "endpoints": list(config.endpoint),
-        "precision": engine_state.precision or config.precision,
+        "precision": engine_state.precision or config.precision,  # The engine's is None if it is as configured.
         # These three are properties of the plan, so vars() does not have them.
         "max_new_tokens": plan.max_new_tokens,
         "setup": plan.setup,

@@ -8,8 +8,6 @@ from harness.core.markdown import MarkdownText, code_text
 from harness.report import subject
 from harness.report.run_report import RunReport, facts_table
 
-UNKNOWN_ON_SERVER = "unknown: the server's; of this client: "
-
 
 def measured_with(report: RunReport) -> Iterator[Section]:
     """Yield the section on the run's setup: model, engine or server, machine, command and environment variables."""
@@ -22,7 +20,9 @@ def measured_with(report: RunReport) -> Iterator[Section]:
     blocks: list[Block] = [*report.picture("overview"), facts_table(rows), Code(meta.command)]
     variables = [f"`{name}={code_text(value)}`" for name, value in report.summary.system.variables.items()]
     if variables:
-        blocks.append(facts_table({"environment": cell(MarkdownText(" ".join(variables)))}, "environment"))
+        # A table of its own, which report.html leaves out by its name.
+        environment = {"environment": cell(MarkdownText(" ".join(variables)))}
+        blocks.append(facts_table(environment, name="environment"))
     blocks.append(MarkdownText("[All settings](config.json)."))
     yield Section("Measured with", meta.weights or meta.precision, blocks)
 
@@ -94,23 +94,26 @@ def rows_of_server(report: RunReport) -> dict[str, str]:
 
 
 def rows_of_machine(report: RunReport) -> dict[str, str]:
-    """Return the machine and its software, by the name of the row. With an endpoint, they are those of this client."""
+    """Return the machine and its software, by the name of the row.
+
+    With an endpoint, they are those of the client, as the names then say, and the server's GPUs are unknown.
+    """
     system = report.summary.system
     gpus, driver, os = ", ".join(system.gpus) or "none (CPU)", "", system.os
-    if not report.summary.is_in_process:
-        gpus = f"{UNKNOWN_ON_SERVER}{gpus}"
     if system.gpu_memory_gib:
         gpus += f", {system.gpu_memory_gib} GiB each"
     if system.driver:
         driver = f"{system.driver}, {system.cuda}"
     if system.container:
         os += ", in a container"
-    return {
+    rows = {
         "GPUs": gpus,
         "driver, CUDA": driver,
         "CPU": f"{system.cpu}, {system.cores} cores",
         "memory": f"{system.memory_gib} GiB",
         "OS": os,
         "software": f"Python {system.python}, {name_value_text(system.packages)}",
-        "this repository": system.git_revision or "not a git checkout",
     }
+    if not report.summary.is_in_process:
+        rows = {"server's GPUs": "unknown"} | {f"client's {name}": text for name, text in rows.items()}
+    return rows | {"this repository": system.git_revision or "not a git checkout"}

@@ -85,9 +85,10 @@ def is_reference(summary: Summary) -> bool:
 
 
 def machine_text(summary: Summary) -> str:
-    """Return the GPUs that the engine used or, without any, the number of CPU cores.
+    """Return what a run was measured on, as text.
 
-    Behind an endpoint the machine is not known: the text is the number of endpoints and the server's name.
+    Behind an endpoint the machine is not known: the text is the number of endpoints and the server's name. Else it is
+    the GPUs that the engine used or, without any, the number of CPU cores.
     """
     if not summary.is_in_process:
         return f"{plural(len(summary.meta.endpoints), 'endpoint')} of {server_name(summary)}"

@@ -21,13 +21,13 @@ def table_of_loads(summary: Summary) -> Table:
     the number of its tests and the range of their speeds.
     """
     unit, price = summary.tests[0].unit, summary.price
-    columns = test_table.columns(metrics.TABLE_BY_UNIT[unit], summary.tests, unit, "load")
+    columns = test_table.columns(metrics.TABLE_BY_UNIT[unit], summary.tests, head=unit, load="load")
     if price and unit == ClosedLoop.unit:
         columns["per million tokens"] = lambda outcome: number(outcome.cost(price), 3)
     if any(test.speed_range for test in summary.tests):
         columns["tests, tokens/s"] = repeats_text
     columns["why"] = reason_text
-    return Table.from_items(summary.tests, columns, "loads")
+    return Table.from_items(summary.tests, columns, name="loads")
 
 
 def repeats_text(outcome: Outcome) -> str:
@@ -51,14 +51,14 @@ def reason_text(outcome: Outcome) -> str:
 def rows_of_levels(summary: Summary) -> list[Cells]:
     """Return the levels of a curve as rows of a table, the head first.
 
-    Empty if no load was tested, and if the title says it all: for a search with a result, which is a single rate, and
-    for a single level with a result.
+    Empty if no load was tested. Empty also if there is a result that the title gives alone: the rate that a search
+    found, or the only level.
     """
     curve = summary.curve
     if not curve:
         return []
-    has_single_answer = len(curve) < 2 or curve[0].unit == Poisson.unit
-    if has_single_answer and summary.result:
+    is_search = curve[0].unit == Poisson.unit  # A search tests rates; a curve tests levels, or batch sizes.
+    if summary.result and (is_search or len(curve) < 2):
         return []
     return [test_table.head(curve[0]), *map(test_table.cells, curve)]
 
@@ -77,7 +77,7 @@ def table_of_latencies(summary: Summary) -> Table:
         if latency:
             limit = getattr(details.limits_ms, kind, None)
             rows.append([name_of_kind(kind, test), *percentile_cells(latency, test.is_few), limit])
-    heads = [point.replace("_", ".") for point in LATENCY_POINTS]
+    heads = [point.replace("_", ".") for point in LATENCY_POINTS]  # p99_9 becomes p99.9
     unit = "ms" if details.is_whole else "ms of the steady part"
     return Table([unit, *heads, "limit at p99"], rows)
 
@@ -96,11 +96,14 @@ def name_of_kind(kind: str, test: Outcome) -> str:
 
 
 def percentile_cells(latency: Latency, is_few: bool) -> list[str]:
-    """Return the percentiles of a latency as texts. The p99 of few requests is marked as their slowest."""
+    """Return the percentiles of a latency as texts.
+
+    Of few requests, p99 and p99.9 are only the time of the slowest, and have the sign of "at most" before it.
+    """
     cells = []
     for point in LATENCY_POINTS:
         text = number(getattr(latency, point))
-        if is_few and point.startswith("p99"):
+        if is_few and point.startswith("p99"):  # p99 or p99.9
             text = f"{AT_MOST_SIGN} {text}"
         cells.append(text)
     return cells

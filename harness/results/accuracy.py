@@ -122,31 +122,32 @@ SAMPLE_COLUMNS = ("index", "prompt_tokens", "new_tokens", "stop", *ROUGE, "chara
 def judge_scores(rows: Sequence[Row], task: Task, high_accuracy: bool = False) -> list[ScoreCheck]:
     """Check each score against its bounds.
 
-    On the whole set the score itself must keep the bounds, as in the official rule. On a part of the set, its bootstrap
-    interval must, and with fewer than FEWEST_SAMPLES rows every check is INCONCLUSIVE. `rows` has the scores of each
-    sample. `high_accuracy` asks for MLPerf's stricter bounds.
+    If all samples ran, the score itself must keep the bounds, as in the official rule. If only a part ran, the
+    bootstrap interval of the score must keep them. `rows` has the scores of each sample. `high_accuracy` asks for
+    MLPerf's stricter bounds.
     """
     scores, limits = totals(rows), bounds(task.reference, high_accuracy)
     share_run = len(rows) / task.samples
-    intervals = {} if share_run == 1 else score_intervals(rows, list(limits))
-    is_enough = share_run == 1 or len(rows) >= statistics.FEWEST_SAMPLES
+    is_full_set = share_run == 1
+    has_enough_samples = is_full_set or len(rows) >= statistics.FEWEST_SAMPLES
+    intervals = {} if is_full_set else score_intervals(rows, list(limits))
     checks = []
     for name, (least, most) in limits.items():
-        share, high = 1.0, None
+        scale, high = 1.0, None
         # Only gen_len has an upper bound. It is a sum over all answers, so its bounds are scaled to the part that ran.
         if most is not None:
-            share = share_run
-            high = most * share
-        low = least * share
-        value, interval = getattr(scores, name), intervals.get(name)
+            scale = share_run
+            high = most * scale
+        low = least * scale
+        score, interval = getattr(scores, name), intervals.get(name)
         result: GateResult = "INCONCLUSIVE"
-        if is_enough:
-            # The score of the whole set is exact, so it is both ends of its interval.
-            result = verdict(interval or (value, value), low, high)
+        if has_enough_samples:
+            # The score of the full set is exact, so it is both ends of its interval.
+            result = verdict(interval or (score, score), low, high)
         check = ScoreCheck(
             name=name,
-            score=value,
-            reference=getattr(task.reference, name) * share,
+            score=score,
+            reference=getattr(task.reference, name) * scale,
             low=low,
             high=high,
             interval=interval,
@@ -159,11 +160,11 @@ def judge_scores(rows: Sequence[Row], task: Task, high_accuracy: bool = False) -
 def score_intervals(rows: Sequence[Row], names: Sequence[str]) -> dict[str, tuple[float, float]]:
     """Return the 95 % bootstrap interval of each score by its name.
 
-    The bootstrap gives intervals of means. The characters (gen_len) are a sum, so each sample's characters are first
-    multiplied by the number of samples. `rows` end with the characters.
+    A row has a sample's scores in the order of `names`; the last one is its number of characters (gen_len).
     """
     scaled_rows = []
     for *scores, characters in rows:
+        # The bootstrap gives intervals of means, but gen_len is a sum: the mean of these products.
         scaled_rows.append((*scores, characters * len(rows)))
     intervals = map(tuple, statistics.intervals(scaled_rows).tolist())
     return dict(zip(names, intervals, strict=False))
@@ -218,19 +219,19 @@ def evaluate_answers(folder: Path, plan: Plan, library: sample_library.Library, 
     """
     answers = read_log(folder / ANSWERS_FILE, len(library))
     texts = to_text(answers, tokenizer)
-    rows = score_answers(texts, library.references)
-    splitter, _ = sentence_splitter()
-    is_nltk = splitter == "nltk punkt_tab"
+    rows = score_answers(texts, library.references)  # the scores of each sample
     checks = judge_scores(rows, plan.task, plan.config.high_accuracy)
+    why_not_judged = fault_of_weights(plan)
+    gate_verdict: GateResult = "NOT JUDGED"
+    if not why_not_judged:
+        gate_verdict = worst_verdict(checks)
     special_ids = set(tokenizer.all_special_ids)
     stop_reasons = [stop_of(answer, special_ids, plan.config.max_new_tokens) for answer in answers]
-    why_not_judged = fault_of_weights(plan)
-    result_verdict: GateResult = "NOT JUDGED"
-    if not why_not_judged:
-        result_verdict = worst_verdict(checks)
+    splitter, _ = sentence_splitter()
+    is_nltk = splitter == "nltk punkt_tab"
     result = ScoresFile(
         schema_version=SCHEMA,
-        verdict=result_verdict,
+        verdict=gate_verdict,
         checks=checks,
         samples=len(answers),
         full_set=plan.samples == plan.task.samples,
@@ -240,15 +241,16 @@ def evaluate_answers(folder: Path, plan: Plan, library: sample_library.Library, 
         at_token_limit=stop_reasons.count("length"),
         splitter=splitter,
         splitter_version=metadata.version("nltk") if is_nltk else "",
-        approximate=[] if is_nltk else ["rougeLsum", "gen_len"],  # These two depend on the splitter.
+        # These two depend on the splitter, and MLPerf's reference scores were computed with NLTK's.
+        approximate=[] if is_nltk else ["rougeLsum", "gen_len"],
         note=why_not_judged,
         log=log_digest(folder / ANSWERS_FILE),
     )
     write_json(folder / "rouge.json", result.flat())
     write_table(folder / "samples.csv", SAMPLE_COLUMNS, sample_rows(rows, answers, stop_reasons, library))
     rouge_l = [row[ROUGE.index("rougeL")] for row in rows]
-    # These are the indexes of the answers with the lowest ROUGE-L, the lowest first.
-    worst = sorted(range(len(rows)), key=rouge_l.__getitem__)[:MOST_WORST_ANSWERS]
+    indexes_by_score = sorted(range(len(rows)), key=rouge_l.__getitem__)  # the lowest score first
+    worst = indexes_by_score[:MOST_WORST_ANSWERS]
     page = templates.render("worst.md.j2", worst=worst, rows=rows, answers=answers, texts=texts, library=library)
     write_text(folder / "worst.md", f"{page}\n")
     return result

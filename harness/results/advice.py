@@ -37,15 +37,13 @@ def as_sentences(texts: Iterable[object]) -> list[str]:
 
 
 def limits_of(summary: Summary) -> dict[str, str]:
-    """Return what may limit a run's speed, each with the name of the quantity that shows it.
-
-    The GPU is left out for an engine on the CPU. Behind an endpoint it may always be the limit, as the server's
-    hardware is not known, and the CPU of this machine is the client's.
-    """
+    """Return what may limit a run's speed, each with the name of the quantity that shows it."""
     quantity_by_limit = {"the KV cache": "kv_cache_percent", "request slots": "requests_waiting"}
-    if summary.meta.endpoints or summary.system.gpus:
+    is_behind_endpoint = bool(summary.meta.endpoints)
+    if is_behind_endpoint or summary.system.gpus:  # A server behind an endpoint may have GPUs that are not seen here.
         quantity_by_limit["the GPU"] = "gpu_load_percent"
-    quantity_by_limit["the client's CPU" if summary.meta.endpoints else "the CPU"] = "cpu_percent"
+    cpu = "the client's CPU" if is_behind_endpoint else "the CPU"
+    quantity_by_limit[cpu] = "cpu_percent"
     return quantity_by_limit
 
 
@@ -60,7 +58,8 @@ def client_warning(test: Outcome) -> str:
     if delay is None:
         return ""
     delay_text = f"{tail_name('delay', test.is_few)} {number(delay.p99, 3)} ms"
-    if latency and details.concurrency:
+    has_fixed_concurrency = bool(details.concurrency)
+    if has_fixed_concurrency and latency:
         idle_share = delay.mean / (delay.mean + latency.mean)
         if idle_share <= IDLE_SHARE:
             return ""
@@ -81,8 +80,9 @@ def client_warning(test: Outcome) -> str:
 def bound_sentences(test: Outcome, limits: Mapping[str, str]) -> list[str]:
     """Return sentences on what was used up, the strongest limit first.
 
-    If nothing was used up, they name the resources that were recorded and those that were not. They say so if nothing
-    was recorded or the machine was busy. `limits` maps what may limit the speed to the quantity that shows it.
+    The sentences say so if nothing was recorded. If nothing was used up, they say that the machine was busy or, if it
+    was not, name the resources that were recorded and those that were not. `limits` maps what may limit the speed to
+    the quantity that shows it.
     """
     details = test.details
     if not details.usage:
@@ -113,11 +113,12 @@ def bound_sentences(test: Outcome, limits: Mapping[str, str]) -> list[str]:
 def drift_warnings(test: Outcome) -> list[str]:
     """Return a warning if the speed changed between the halves of a test's steady part, else nothing.
 
-    A longer test would then have another mean. A test of few waves of answers is not judged.
+    A longer test would then have another mean.
     """
     steady = test.details.steady
     if test.trend is None or abs(test.trend - 1) <= UNSTEADY_DRIFT:
         return []
+    # A small steady part has only few waves of answers, whose speeds differ anyway.
     if steady is None or (steady.share_percent or 0.0) < LEAST_SHARE_FOR_DRIFT:
         return []
     return [

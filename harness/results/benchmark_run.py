@@ -29,8 +29,8 @@ def first_facts() -> dict[str, Any]:
 def facts_of(folder: Path) -> RunFacts:
     """Read the record of a run from config.json in its folder.
 
-    Raises UsageError if the folder is not one that run.py wrote, if its format is an older one, which has no `running`
-    in the plan, or if the record is damaged.
+    Raises UsageError if run.py did not write the folder, if it wrote it in an older format, or if the record is
+    damaged.
     """
     path = folder / "config.json"
     if not path.exists():
@@ -39,7 +39,7 @@ def facts_of(folder: Path) -> RunFacts:
             problem = "the summary that was kept of a run, without its logs"
         raise UsageError(f"{folder}: {problem}; not a run folder.", path=folder)
     match facts := read_json(path):
-        case {"plan": {**plan}} if "running" not in plan:
+        case {"plan": {**plan}} if "running" not in plan:  # The older format has no `running`.
             raise UsageError(f"{folder}: written in an older format; use the version that wrote it.", path=folder)
         case {**fields} if "plan" not in fields:
             raise UsageError(f"{folder}: not a run.py results folder (from mmlu.py?).", path=folder)
@@ -59,7 +59,7 @@ class BenchmarkRun(NamedTuple):
 
         Writes config.json and prints how the plan deviates from MLPerf's rules.
         """
-        # Without deviations at first, so that `adopt` prints all of the plan's as new.
+        # `adopt` prints the deviations that the facts do not have yet: as they begin without any, all of the plan's.
         run = cls(folder, display, RunFacts(plan=plan, deviations=[], **first_facts()))
         run.adopt(plan)
         return run

@@ -47,6 +47,7 @@ class MeanLengths(NamedTuple):
 
     @property
     def text(self) -> str:
+        """The lengths in words, which say if those of the prompts are only assumed."""
         prompts = f"prompts of {number(self.prompt, 3)} tokens"
         if self.is_assumed:
             prompts += " (assumed)"
@@ -79,46 +80,50 @@ class CardLimits(FrozenModel):
     def of(cls, config: EngineConfig, gpus: Sequence[GPU]) -> Self:
         """Return the limits that the GPUs' data sheet sets for a model.
 
-        A limit is None if a fact is missing or it does not hold. `missing` says why. Only the GPUs that the engine uses
-        count, which are the first ones. Raises UsageError if the model's config cannot be read.
+        The arithmetic is that of all GPUs, which limits the speed of a full machine. The bandwidth is that of the GPUs
+        of one copy of the model, which limits the speed of a single request. A limit is None if a fact is missing, or
+        if the limit does not apply. `missing` says why. Raises UsageError if the model's config cannot be read.
         """
         shape, stored_bytes = load_shape(config), checkpoint.weight_bytes(config)
         heads, width = shape.num_attention_heads, checkpoint.head_width(shape)
-        # Parameters of a layer: query and output, key and value; then the three matrices of the feed-forward part.
+        # Queries and outputs have a matrix for each attention head, keys and values one for each key-value head.
         attention = 2 * shape.hidden_size * width * (heads + shape.num_key_value_heads)
-        feed_forward = 3 * shape.hidden_size * shape.intermediate_size
+        feed_forward = 3 * shape.hidden_size * shape.intermediate_size  # the gate, up and down projections
         embedding = shape.vocab_size * shape.hidden_size
-        input_embedding_bytes = 0.0
-        if not shape.tie_word_embeddings:  # Tied embeddings are also the output layer, which each token reads.
-            input_embedding_bytes = embedding * BYTES_PER_WEIGHT[config.precision]
-        tensor, replicas = parallelism(config, gpus, stored_bytes)
-        used_gpus = gpus[: tensor * replicas]
+        # For a token only one row of the input embeddings is read. Tied embeddings are also the output layer, all of
+        # which is read.
+        unread_bytes = 0.0
+        if not shape.tie_word_embeddings:
+            unread_bytes = embedding * BYTES_PER_WEIGHT[config.precision]
+        gpus_per_copy, copies = parallelism(config, gpus, stored_bytes)
+        used_gpus = gpus[: gpus_per_copy * copies]  # The engine uses the first ones.
         names = sorted({gpu.name for gpu in used_gpus})
         card, arithmetic = card_of(names), arithmetic_of(config)
         peak = flops_per_s = bytes_per_s = cache_bytes = None
         if card:
-            bytes_per_s = 1e12 * card.memory * tensor  # One request runs on the GPUs of one replica.
+            # `card.memory` is the bandwidth of the memory in TB/s. A request runs on the GPUs of one copy of the model.
+            bytes_per_s = 1e12 * card.memory * gpus_per_copy
             peak = getattr(card, arithmetic) if arithmetic else None
         if peak:
-            flops_per_s = 1e12 * peak * len(used_gpus)  # An Offline test keeps all replicas busy.
+            flops_per_s = 1e12 * peak * len(used_gpus)  # An Offline test keeps all copies busy.
         if used_gpus:
-            memory = min(gpu.memory for gpu in used_gpus)
-            left_bytes = config.memory_share * memory * tensor - stored_bytes
-            cache_bytes = max(0.0, left_bytes) * replicas
-        missing = missing_facts(names, arithmetic, card is not None, peak is not None)
+            memory_bytes = min(gpu.memory for gpu in used_gpus)
+            left_bytes = config.memory_share * memory_bytes * gpus_per_copy - stored_bytes
+            cache_bytes = max(0.0, left_bytes) * copies
+        missing = missing_facts(names, arithmetic, has_sheet=card is not None, has_peak=peak is not None)
         limits = cls(
             arithmetic=arithmetic,
             layer_parameters=shape.num_hidden_layers * (attention + feed_forward),
             output_parameters=embedding,
             attention_width=shape.num_hidden_layers * heads * width,
-            weight_bytes=int(stored_bytes - input_embedding_bytes),
-            kv_bytes=checkpoint.cache_bytes(config, 1),
+            weight_bytes=int(stored_bytes - unread_bytes),
+            kv_bytes=checkpoint.cache_bytes(config, 1),  # the keys and values of a single token
             flops_per_s=flops_per_s,
             bytes_per_s=bytes_per_s,
             cache_bytes=cache_bytes,
             missing=tuple(missing),
         )
-        return limits.without(config.engine_args)
+        return limits.without(config.engine_args)  # without those that an engine argument makes void
 
     def without(self, engine_args: Mapping[str, object]) -> Self:
         """Return these limits without those that an engine argument makes void, with the reasons added to `missing`."""
@@ -131,15 +136,13 @@ class CardLimits(FrozenModel):
         return self.model_copy(update={**changes, "missing": tuple(missing)})
 
     def sample_flops(self, lengths: MeanLengths) -> float:
-        """Return the operations of a prompt and its answer.
-
-        A product counts as two operations, multiply and add. The output layer computes only the answer's tokens.
-        Attention multiplies twice, with keys and with values, for each pair of a token and a token before it.
-        """
+        """Return the arithmetic operations of a prompt and its answer. A product counts as two: multiply and add."""
         tokens = lengths.prompt + lengths.answer
-        products = 2 * self.layer_parameters * tokens + 2 * self.output_parameters * lengths.answer
-        token_pairs = tokens**2 / 2
-        return products + 4 * self.attention_width * token_pairs
+        layers = 2 * self.layer_parameters * tokens
+        output_layer = 2 * self.output_parameters * lengths.answer  # This layer computes only the tokens of the answer.
+        pairs = tokens**2 / 2  # of a token and a token before it
+        attention = 2 * 2 * self.attention_width * pairs  # For a pair, it multiplies with the key and with the value.
+        return layers + output_layer + attention
 
     def token_bytes(self, lengths: MeanLengths) -> float:
         """Return the bytes read for one token of a single running request, in the middle of its answer."""
@@ -195,7 +198,7 @@ class CardLimits(FrozenModel):
 def run_limits(config: RunConfig, gpus: Sequence[GPU]) -> CardLimits | None:
     """Return the limits of a run's GPUs, or None if they do not apply.
 
-    They apply if the engine is in this process and uses only GPUs of this machine.
+    The limits apply if the engine is in this process and uses only GPUs of this machine.
     """
     if not gpus or not config.is_in_process or config.has_other_hosts:
         return None
@@ -205,31 +208,33 @@ def run_limits(config: RunConfig, gpus: Sequence[GPU]) -> CardLimits | None:
 def arithmetic_of(config: EngineConfig) -> str:
     """Return the number format in which matrix products are computed: "bf16" or "fp8".
 
-    Empty for any other format, and for a checkpoint that mixes formats. If only the weights are quantized, products are
-    computed in bf16.
+    Empty for any other format, and for a checkpoint that mixes formats.
     """
     stored = quantization.stored_formats(config)
-    if not stored:  # the checkpoint is not quantized, so the run's settings give the format
-        bits = {"none": 8 * BYTES_PER_WEIGHT[config.precision], "fp8": 8}.get(config.quantization, 0)
-        return ARITHMETIC_BITS.get(int(bits), "")
+    is_quantized_checkpoint = bool(stored)
+    if not is_quantized_checkpoint and config.quantization == "none":
+        bits_of_weights = 8 * BYTES_PER_WEIGHT[config.precision]
+        return ARITHMETIC_BITS.get(int(bits_of_weights), "")
+    if not is_quantized_checkpoint:  # The engine quantizes the weights itself.
+        return "fp8" if config.quantization == "fp8" else ""
     if all(group.activations == quantization.WEIGHTS_ALONE for group in stored):
-        return "bf16"
+        return "bf16"  # Quantized weights are converted to bf16, the format of the activations.
     if all(group.name == "fp8" for group in stored):
         return "fp8"
     return ""
 
 
-def missing_facts(names: Sequence[str], arithmetic: str, is_known: bool, has_peak: bool) -> Iterator[str]:
-    """Yield the first fact, if any, for want of which a limit cannot be computed.
+def missing_facts(names: Sequence[str], arithmetic: str, has_sheet: bool, has_peak: bool) -> Iterator[str]:
+    """Yield a sentence on the first fact that is missing to compute the limits; nothing if all facts are known.
 
-    `names` are the different models of the GPUs. `is_known` tells that there is one model and it has a data sheet here,
-    `has_peak` that this sheet has a rate in `arithmetic`, which is empty if not known.
+    `names` are the different models of the GPUs, and `has_sheet` tells that their data sheet is here. `arithmetic` is
+    the format of matrix products, or empty, and `has_peak` tells that the data sheet has a rate in this format.
     """
     if not names:
         yield "no GPU is visible, so arithmetic, memory and bandwidth are not known"
     elif len(names) > 1:
         yield f"{' and '.join(names)} are unlike GPUs, so one rate does not hold for all"
-    elif not is_known:
+    elif not has_sheet:
         yield f"{names[0]} is not in {TABLE}, so its arithmetic and memory bandwidth are not known"
     elif not arithmetic:
         yield "in which format this checkpoint's matrix products are computed is not known, so Offline has no limit"

@@ -40,21 +40,20 @@ class Change(NamedTuple):
 
     @classmethod
     def around(cls, middle: float, half: float, basis: str, runs: int) -> Self:
-        """Return the change from its logarithm: the mean of the logarithm (`middle`) and half the
-        width of its interval (`half`).
-        """
+        """Return the change whose logarithm has the mean `middle` and an interval of half the width `half`."""
         return cls(exp(middle), exp(middle - half), exp(middle + half), basis, runs)
 
     @classmethod
     def between(cls, before: Sequence[float], after: Sequence[float]) -> Self:
         """Return the change of a figure from the runs of one side to those of the other, as a ratio.
 
-        The interval is Welch's, of the logarithms. If neither side has FEWEST_PAIRS runs, the runs do not show how much
-        they scatter, so the interval is at least as wide as with a scatter of ASSUMED_SCATTER.
+        The interval is that of Welch's test of the logarithms.
         """
         middle, half = welch([log(value) for value in before], [log(value) for value in after])
         count_before, count_after = len(before), len(after)
         if max(count_before, count_after) < FEWEST_PAIRS:
+            # So few runs do not show how much they scatter, so a scatter is assumed. It is the standard deviation of
+            # the logarithm of a run's figure.
             half = max(half, NORMAL * ASSUMED_SCATTER * sqrt(1 / count_before + 1 / count_after))
         basis = f"{count_before} and {count_after} runs"
         if count_before == count_after == 1:
@@ -67,13 +66,12 @@ class Change(NamedTuple):
         `taken_before` and `taken_after` are the largest shares of the processors that other programs took during a run
         of each side. On an idle machine a run would have been at least as fast, and at most 1 / (1 - share) times as
         fast. The interval is widened to hold all of these speeds. This allows for the time of the processors only, not
-        for shared caches and memory. With fewer than FEWEST_PAIRS runs of a side, the change has no interval: the
-        scatter that other programs cause is not known.
+        for shared caches and memory. With too few runs, the interval is from 0 to infinity, which stands for none.
         """
-        if self.may_be_chance:
+        if self.has_too_few_runs:  # They do not show the scatter that other programs cause, even unnoticed ones.
             return self._replace(low=0.0, high=inf)
-        # Idle, the runs before may have been faster, which makes the change smaller; those after make it larger. The
-        # shares are capped, since a share of 1 would divide by zero.
+        # On an idle machine, the runs before may have been faster, which makes the change smaller, and the runs after,
+        # which makes it larger. The shares are capped, since a share of 1 would divide by zero.
         low = self.low * (1 - min(taken_before, LARGEST_OTHERS_SHARE))
         high = self.high / (1 - min(taken_after, LARGEST_OTHERS_SHARE))
         return self._replace(low=low, high=high)
@@ -81,9 +79,10 @@ class Change(NamedTuple):
     def of_metric_on_busy_machine(self, metric: Metric, taken_before: float, taken_after: float) -> "Change":
         """Return this change of a metric, with an interval that allows for other programs on the machine.
 
-        The load counts as a change of speed, so the change of a time is converted to one of speed and back.
-        `taken_before` and `taken_after` are as in `on_busy_machine`.
+        `taken_before` and `taken_after` are the largest shares of the processors that these programs took during a run
+        of each side.
         """
+        # Other programs lower the speed, so the change of a time is converted to a change of speed, and then back.
         speed = self.speed_change(metric).on_busy_machine(taken_before, taken_after)
         return speed.speed_change(metric)
 
@@ -100,7 +99,7 @@ class Change(NamedTuple):
         return isfinite(self.high)
 
     @property
-    def may_be_chance(self) -> bool:
+    def has_too_few_runs(self) -> bool:
         """Tell whether a side has too few runs to show its own scatter."""
         return self.runs < FEWEST_PAIRS
 
@@ -120,8 +119,9 @@ class Change(NamedTuple):
 
         Otherwise it is "equal" if the interval allows no change larger than EQUAL_WITHIN, else "unclear".
         """
-        if self.verdict() != "unclear" and abs(self.mean - 1) > SMALLEST_CHANGE:
-            return self.verdict()
+        direction = self.verdict(bound=0.0)
+        if direction != "unclear" and abs(self.mean - 1) > SMALLEST_CHANGE:
+            return direction
         return "equal" if self.reach <= EQUAL_WITHIN else "unclear"
 
     @property
@@ -151,29 +151,30 @@ class Change(NamedTuple):
     def describe(self, metric: Metric) -> str:
         """Return the change in words with its interval and its basis, such as "19 % faster (5 to 25 %, 4 of 4 pairs)".
 
-        If the sides are equal, if the change is unclear, or if it has no interval, the words say that instead. A very
+        If the sides are equal, if the change has no interval, or if it is unclear, the words say that instead. A very
         large change is given as a multiple, such as "twice as fast".
         """
-        change, (up, down, as_much) = self.speed_change(metric), metric.words
+        change, (more, less, as_much) = self.speed_change(metric), metric.words  # such as faster, slower, as fast
         if change.effect == "equal":
             reach_percent = round(100 * change.reach, 1) or 0.1  # never "within 0 %"
             return f"equal within {number(reach_percent, 2)} % ({self.basis})"
         if not change.has_interval:
             return (
-                f"not known to be {up} or {down}: {change.signed} on a busy machine, {self.basis}; "
+                f"not known to be {more} or {less}: {change.signed} on a busy machine, {self.basis}; "
                 f"an interval needs at least {FEWEST_PAIRS}"
             )
         if change.effect == "unclear":
-            return f"not clearly {up} or {down}: {change.signed}, {self.basis}"
-        if LOWEST_PERCENT_RATIO < change.mean < HIGHEST_PERCENT_RATIO:
+            return f"not clearly {more} or {less}: {change.signed}, {self.basis}"
+        is_given_in_percent = LOWEST_PERCENT_RATIO < change.mean < HIGHEST_PERCENT_RATIO
+        if is_given_in_percent:
             size, low, high = change.sizes_in_percent
-            direction = up if change.mean > 1 else down
+            direction = more if change.mean > 1 else less
             unit, comparison = "%", f"{size} % {direction}"
         else:
             size, low, high = (number(ratio, 2) for ratio in (change.mean, change.low, change.high))
             multiple = MULTIPLE_WORDS.get(size, f"{size} times")
             unit, comparison = "times", f"{multiple} {as_much}"
-        if low == high:
+        if low == high:  # Rounded, the ends of the interval are the same text.
             return f"{comparison} ({self.basis})"
         return f"{comparison} ({low} to {high} {unit}, {self.basis})"
 

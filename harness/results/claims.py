@@ -43,6 +43,10 @@ REQUEST_FIGURES = word_list.names_in(
     tokens_per_sec samples_per_sec begin_s seconds trend
     """
 )
+# The folder of the performance test's logs, as in run_folder.TEST_FOLDERS. That module needs pydantic, and util_logs.py
+# checks a run with Python alone.
+PERFORMANCE_FOLDER = "Performance"
+ROUNDING = (1e-9, 0.0)  # the relative and absolute tolerance of a figure without one in TOLERANCES
 TOLERANCES = {  # relative and absolute tolerance of a figure, by its source
     "requests.csv": (1e-9, 2.5e-6),  # LoadGen truncates its times to whole nanoseconds, and a mean of TPOT twice
     # The claimed energy is that of a counter, the source sums up power read once a second: on an H200, they differed by
@@ -73,16 +77,16 @@ class Claim(NamedTuple):
     def verdict(self) -> Literal["equal", "differs", "cannot be recomputed"]:
         """Tell whether the stated figure equals the recomputed one, or that no source gives it.
 
-        If one of the two is a float, they may differ by the source's tolerance. Everything else must be the same.
+        Two numbers may differ by the source's tolerance, unless both are counts (int). Anything else must be the same.
         """
         if not self.source:
             return "cannot be recomputed"
         if self.stated == self.recomputed:
             return "equal"
-        relative, absolute = TOLERANCES.get(self.source, (1e-9, 0.0))
         types = {type(self.stated), type(self.recomputed)}
-        are_numbers = float in types and types <= {float, int}
-        if are_numbers and isclose(self.stated, self.recomputed, rel_tol=relative, abs_tol=absolute):
+        are_numbers, are_counts = types <= {float, int}, types == {int}
+        relative, absolute = TOLERANCES.get(self.source, ROUNDING)
+        if are_numbers and not are_counts and isclose(self.stated, self.recomputed, rel_tol=relative, abs_tol=absolute):
             return "equal"
         return "differs"
 
@@ -125,7 +129,7 @@ def verify_run(folder: Path) -> list[Claim]:
     Raises UsageError if the content of a file is not as a run leaves it, and LogError if a log of LoadGen is damaged.
     """
     try:
-        return [*claims_of(folder)]
+        return [*claims_of(folder)]  # All claims are made here, so that damage in any file raises its error here.
     except reading.DAMAGED as error:
         raise errors.UsageError(f"{folder}: not as a run leaves it: {error!r}.") from None
 
@@ -142,23 +146,25 @@ def claims_of(folder: Path) -> Iterator[Claim]:
     status: Any = files.read_json(folder / "status.json")
     run, settings = summary["run"], config["plan"]["config"]
     if status["status"] == "complete" and not settings.get("quick"):  # A quick estimate has no performance test.
-        yield from missing_parts(run, settings)
+        yield from missing_parts(folder, run, settings)
     limits_ms = (run.get("performance") or {}).get("limits_ms")
     limits = LatencyLimits(**limits_ms) if limits_ms else None
-    recomputed = list[tuple[str, dict[str, Any]]]()
+    recomputed = list[tuple[str, dict[str, Any]]]()  # a source, and the figures that it gives by their paths in `run`
     for name, test_folder, concurrency in tests_of(folder, run, config):
         try:
             test = TestRun.from_logs(test_folder, limits, int(concurrency) if concurrency else None)
         except errors.BenchmarkError as error:
             yield Claim(name=f"{name}, its logs", stated="of one test", source="as they are", recomputed=str(error))
             continue
+        # The run must have begun before the test, and the test before the end of the run.
         times = [config["started"], test.result.started, status["time"]]
-        beginnings = f"{test_folder.name}, beginning of the run and of the test, end of the run"
-        in_order = sorted(times, key=datetime.fromisoformat)
-        yield Claim(name=beginnings, stated=times, source="in order", recomputed=in_order)
+        times_in_order = sorted(times, key=datetime.fromisoformat)
+        times_name = f"{test_folder.name}, beginning of the run and of the test, end of the run"
+        yield Claim(name=times_name, stated=times, source="in order", recomputed=times_in_order)
         yield from rate_claims(test)
         figures_by_source = figures_of_sources(test, is_whole=name == "performance")
-        if (run.get(name) or {}).get("steady"):  # The run then states the queries of the steady part, not of all.
+        has_steady_part = bool((run.get(name) or {}).get("steady"))
+        if has_steady_part:  # The run then states the number of queries of the steady part, not of the whole test.
             figures_by_source["requests.csv"].pop("queries", None)
         for source, figures in figures_by_source.items():
             recomputed.append((source, dict(leaves(figures, name))))
@@ -173,7 +179,7 @@ def claims_of(folder: Path) -> Iterator[Claim]:
 
 
 def figure_claims(name: str, value: float, recomputed: Sequence[tuple[str, Mapping[str, Any]]]) -> Iterator[Claim]:
-    """Claim a figure once for each source that gives it. If no source gives it, claim it once without a source.
+    """Yield a claim of the figure for each source that gives it. If no source gives it, yield one claim without source.
 
     `name` is the path of the figure in the summary, and `recomputed` has the figures of each source, by their paths.
     """
@@ -186,35 +192,41 @@ def figure_claims(name: str, value: float, recomputed: Sequence[tuple[str, Mappi
         yield Claim(name, value)
 
 
-def missing_parts(run: Mapping[str, Any], settings: Mapping[str, Any]) -> Iterator[Claim]:
+def missing_parts(folder: Path, run: Mapping[str, Any], settings: Mapping[str, Any]) -> Iterator[Claim]:
     """Yield a failed claim for each test that the user asked for and that a complete run does not have.
 
-    A performance test is not missing after a failed accuracy gate, which ends the run unless --no-exit-on-accuracy-fail
-    was given.
+    `folder` is the run folder, `run` is the field "run" of summary.json. A performance test is not missing after a
+    failed accuracy gate, which ends the run unless --no-exit-on-accuracy-fail was given.
     """
+    # The result of a curve may be an earlier level's, so the summary does not show that the performance test is gone.
+    has_part = {
+        "accuracy": bool(run.get("accuracy")),
+        "performance": bool(run.get("performance")) and (folder / PERFORMANCE_FOLDER).is_dir(),
+    }
     has_failed = (run.get("accuracy") or {}).get("verdict") == "FAIL"
     is_ended_by_gate = has_failed and not settings.get("no_exit_on_accuracy_fail")
     for part in ("accuracy", "performance"):
         if part == "performance" and is_ended_by_gate:
             continue
-        if settings["mode"] in (part, "both") and not run.get(part):
+        if settings["mode"] in (part, "both") and not has_part[part]:
             yield Claim(name=part, stated="complete", source="its logs", recomputed="missing")
 
 
 def tests_of(folder: Path, run: Any, config: Any) -> Iterator[tuple[str, Path, Any]]:
     """Yield the name in the summary, the log folder and the concurrency of each test.
 
-    `folder` is the run folder, `run` is that part of summary.json, and `config` is the content of config.json. The
-    concurrency says from which requests on the steady part begins; it is None for figures of a whole test. A
-    performance test with a steady part comes twice, as a whole and as that part. If it has no concurrency of its own
-    (Offline), it has that of the engine.
+    `folder` is the run folder, `run` is the field "run" of summary.json, and `config` is the content of config.json.
+    The concurrency is needed to compute where the steady part of a test begins. It is None if the figures of a test are
+    those of the whole test.
     """
     performance = run.get("performance")
     if performance:
-        place = folder / performance["folder"]
-        yield "performance", place, None
-        if performance.get("steady"):
-            yield "performance.steady", place, performance.get("concurrency") or config["concurrency"]
+        test_folder = folder / performance["folder"]
+        yield "performance", test_folder, None
+        if performance.get("steady"):  # The summary then has the figures of the steady part, too.
+            # Offline sets no concurrency, so that of the engine counts.
+            concurrency = performance.get("concurrency") or config["concurrency"]
+            yield "performance.steady", test_folder, concurrency
     for kind in ("search", "attempts"):
         for number, test in enumerate(run.get(kind) or ()):
             concurrency = None
@@ -224,7 +236,7 @@ def tests_of(folder: Path, run: Any, config: Any) -> Iterator[tuple[str, Path, A
 
 
 def compare_data(name: str, stated: object, source: str, recomputed: object) -> Iterator[Claim]:
-    """Claim that each value in the stated data equals the value that a source gives at the same path.
+    """Yield a claim for each value in the stated data, beside the value that a source gives at the same path.
 
     A value that only one of the two has counts as None in the other. `name` stands before each path in the claims.
     """
@@ -234,23 +246,23 @@ def compare_data(name: str, stated: object, source: str, recomputed: object) -> 
 
 
 def digest_claims(folder: Path, stored: Mapping[str, str]) -> Iterator[Claim]:
-    """Claim that the files are as the run left them, by the SHA-256 that it stored of each file.
+    """Yield the claims that the files are as the run left them, by the SHA-256 that it stored of each file (`stored`).
 
-    Files that macOS or Windows add do not count. Files whose text is the same but is stored in another way, such as
-    with other line ends, are one claim for each way, whatever their number.
+    A program may have stored a file's text in another form, such as with other line ends. All files in the same form
+    are one claim. Files that macOS or Windows add do not count.
     """
     current = file_digests(folder)
-    stored_otherwise: dict[str, list[str]] = {}
+    names_by_form: dict[str, list[str]] = {}
     for name, digest in stored.items():
         if is_litter(Path(name)):
-            current[name] = digest  # as if it were unchanged
+            current[name] = digest  # so that it counts as unchanged
             continue
         is_changed = name in current and current[name] != digest
         form = form_of(folder / name, digest) if is_changed else ""
         if form:
-            stored_otherwise.setdefault(form, []).append(name)
-            current[name] = digest  # It has its own claim below.
-    for form, names in stored_otherwise.items():
+            names_by_form.setdefault(form, []).append(name)
+            current[name] = digest  # so that it has only the claim of its form
+    for form, names in names_by_form.items():
         yield Claim(name=f"{len(names):,} files", stated="as the run wrote them", source="now with", recomputed=form)
     yield from compare_data(name="", stated=stored, source="SHA-256", recomputed=current)
 
@@ -281,7 +293,7 @@ def original_forms(path: Path) -> Iterator[tuple[str, bytes]]:
 def as_written(path: Path, digest: str | None) -> bytes | None:
     """Return the bytes that the run wrote, if the file has the same text but is stored in another way.
 
-    None if the file is unchanged, if its text differs, or if it has no digest, as a large file.
+    None if the file has no digest, as a large file, if it is unchanged, or if its text differs.
     """
     if digest is None or path.stat().st_size > LARGEST_DIGESTED_BYTES:
         return None
@@ -311,14 +323,12 @@ def file_digests(folder: Path) -> dict[str, str]:
 
 
 def rate_claims(test: TestRun) -> Iterator[Claim]:
-    """Claim that LoadGen's rates agree with the requests: rate times time is the number of samples or tokens.
+    """Yield the claims that LoadGen's rates agree with the requests: rate x time is the number of samples or tokens.
 
-    The time is from the first request to the last answer. LoadGen may count one sample less over its time, and its
-    clock begins with its own first query, so two requests more or less are allowed. Nothing is claimed if a request's
-    times are not known, or if this program timed the requests: LoadGen's time then also includes the reports of
-    requests that were never sent.
+    The time is from the first request to the last answer. Nothing is claimed if a request's times are not known.
     """
     answered = test.answered_requests
+    # If this program timed the requests, LoadGen's time also includes requests that were never sent.
     if any(request.clock == "client" for request in answered):
         return
     if not answered or any(request.issued_s is None or request.done_s is None for request in answered):
@@ -326,17 +336,19 @@ def rate_claims(test: TestRun) -> Iterator[Claim]:
     begin_s = min(request.begin_s for request in answered)
     end_s = max(request.end_s for request in answered)
     tokens = sum(request.output_tokens for request in answered)
-    allowed = RATE_TOLERANCE + 2 / len(answered)
+    # LoadGen may count one sample less over its time, and its clock begins with its own first query. So the number may
+    # differ by two requests.
+    tolerance = RATE_TOLERANCE + 2 / len(answered)
     for name, rate, count in (
         ("samples/s", test.result.samples_per_sec, len(answered)),
         ("tokens/s", test.result.tokens_per_sec, tokens),
     ):
-        if not rate or not count or end_s <= begin_s:
+        if not rate or not count or end_s <= begin_s:  # One side of the claim is not known.
             continue
         by_rate = rate * (end_s - begin_s)
         by_requests: float = count
-        # The tolerance of a claim is stricter than what is allowed here, so a claim that agrees gets one number twice.
-        if isclose(by_rate, count, rel_tol=allowed):
+        # A claim itself would be judged by a stricter tolerance. So a number that agrees is given twice.
+        if isclose(by_rate, count, rel_tol=tolerance):
             by_requests = by_rate
         claim_name = f"{test.folder.name}, {name} times its time"
         yield Claim(name=claim_name, stated=by_rate, source="requests.csv", recomputed=by_requests)
@@ -345,30 +357,30 @@ def rate_claims(test: TestRun) -> Iterator[Claim]:
 def figures_of_sources(test: TestRun, is_whole: bool) -> dict[str, dict[str, Any]]:
     """Return the figures of a test by source and name. A figure that a source does not give is None.
 
-    For a test with a steady part that counts, the figures are of that part, and LoadGen's log gives only the verdict.
     `is_whole` tells that the figures are those of the run's own test as a whole, not of a test of a search.
     """
     result, joules = test.result, test.recording.joules
     # Only in Server is the target rate what LoadGen sent; elsewhere it is an estimate.
-    rate = result.target_qps if result.scenario == "Server" else None
-    # The rate has a source of its own, with its own tolerance. The queries are counted in requests.csv.
-    logged = vars(result) | {"target_qps": None, "sent": result.scheduled_qps, "queries": None}
-    if test.window:
-        logged = {"valid": result.valid}
-    elif not is_whole:  # The summary gives a test of a search the time in which its queries were issued, not LoadGen's.
-        logged["duration_s"] = None
-    counted: dict[str, Any] = {name: getattr(test.window or test, name, None) for name in REQUEST_FIGURES}
-    counted["requests"] = len(test.counted_requests)
-    if result.scenario != "MultiStream":  # LoadGen's latencies in MultiStream are of whole queries, not of requests.
-        counted |= requests.times_of(test.counted_requests)._asdict()
-        counted["queries"] = len(test.counted_requests)
+    target_qps = result.target_qps if result.scenario == "Server" else None
+    # The target rate has its own source below, with its own tolerance, and the queries are counted in requests.csv.
+    from_log = vars(result) | {"target_qps": None, "sent": result.scheduled_qps, "queries": None}
+    counts_steady_part = test.window is not None
+    if counts_steady_part:  # The log has figures of the whole test, so that only its verdict can be compared.
+        from_log = {"valid": result.valid}
+    elif not is_whole:  # `duration_s` of a test of a search is the time in which its queries were issued.
+        from_log["duration_s"] = None
+    from_requests: dict[str, Any] = {name: getattr(test.window or test, name, None) for name in REQUEST_FIGURES}
+    from_requests["requests"] = len(test.counted_requests)
+    if result.scenario != "MultiStream":  # A query of MultiStream has several requests and one latency.
+        from_requests |= requests.times_of(test.counted_requests)._asdict()
+        from_requests["queries"] = len(test.counted_requests)
     joules_per_token = None
-    if joules:
+    if joules:  # Without tokens, the figure is nan, which equals no stated figure.
         joules_per_token = joules / (test.total_new_tokens or nan)
     return {
-        "LoadGen's log": logged,
-        "target_qps": {"target_qps": rate, "load": rate},
-        "requests.csv": counted,
+        "LoadGen's log": from_log,
+        "target_qps": {"target_qps": target_qps, "load": target_qps},
+        "requests.csv": from_requests,
         "machine.csv": {"gpu_joules": joules, "joules_per_output_token": joules_per_token},
     }
 
@@ -390,28 +402,29 @@ def leaves(data: object, name: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def remarks(folder: Path) -> Iterator[str]:
-    """Yield notes on how to read the result of bare LoadGen logs: what they are, and
-    known ways in which they mislead.
+    """Yield notes on LoadGen's logs that came without the files of this program: which test they are of, and known ways
+    in which their figures mislead.
     """
     result = log.read(folder)
     yield f"LoadGen {result.loadgen_version}, {result.scenario}, {result.mode}: {len(result.errors)} errors"
-    rate, first = result.samples_per_sec or nan, result.ttft_ms
+    rate, ttft = result.samples_per_sec or nan, result.ttft_ms  # An unknown rate is nan: no comparison with it holds.
     if result.scenario == "Server" and isclose(rate, result.target_qps or nan, rel_tol=SAME_RATE_RATIO):
         yield f"note: the result is the configured rate, {rate:g}; what the system can do at most is not known from it"
     # Latencies that came one by one are never the same in half of all requests.
-    if first and first.p50 == first.p97:
-        yield f"note: TTFT p50 = p97, {first.p50:g} ms: first tokens were reported together, not as they came"
+    if ttft and ttft.p50 == ttft.p97:
+        yield f"note: TTFT p50 = p97, {ttft.p50:g} ms: first tokens were reported together, not as they came"
     tokens_per_sample = f"{(result.tokens_per_sec or nan) / rate:.1f}"
-    if tokens_per_sample in ("128.0", "129.0"):  # the limit of an answer, without and with the end token
+    # MLPerf's limit of an answer is 128 tokens. A mean of just this, or of 129 with the end token, is no real mean.
+    if tokens_per_sample in ("128.0", "129.0"):
         token_count = tokens_per_sample.removesuffix(".0")
         yield f"note: every sample counts as {token_count} tokens: the rate is not of the tokens that were written"
 
 
 def summary_claims(folder: Path) -> Iterator[Claim]:
-    """Claim that LoadGen's summary for people agrees with its detail log. Raises LogError if the log is damaged.
+    """Yield the claims that LoadGen's summary for people agrees with its detail log.
 
-    A figure that the log does not have is not claimed. A summary that lacks one of SUMMARY_HEAD, or is empty, is a
-    claim that differs.
+    A figure that the log does not have is not claimed. A summary that is empty, or that lacks a label of SUMMARY_HEAD,
+    is a claim that differs. Raises LogError if the log is damaged.
     """
     path, logged = folder / LOADGEN_SUMMARY_FILE, dict[frozenset[str], Any]()
     for key, value, _metadata in log_entries.log_records(folder / log_entries.DETAIL):
@@ -420,9 +433,10 @@ def summary_claims(folder: Path) -> Iterator[Claim]:
     if path.is_file():
         text = reading.read_text(path, errors="replace")
     lines = SUMMARY_LINE.findall(text)
-    if label_words("Result is") in logged:  # The summary of an accuracy test has no SUMMARY_HEAD.
+    is_performance_test = label_words("Result is") in logged
+    if is_performance_test:  # The summary of an accuracy test has no labels of SUMMARY_HEAD.
         labels = [label for label, _value in lines]
-        lines += [(head, "") for head in SUMMARY_HEAD if head not in labels]  # an empty value, which differs
+        lines += [(head, "") for head in SUMMARY_HEAD if head not in labels]  # The empty value differs from the log's.
     elif not text.strip():
         name = f"{LOADGEN_SUMMARY_FILE} of {folder.name}"
         yield Claim(name=name, stated=text, source=log_entries.DETAIL, recomputed="not empty")
@@ -442,9 +456,10 @@ def figure_of(text: str) -> object:
 
 
 def label_words(name: str) -> frozenset[str]:
-    """Return the words that tell which figure a LoadGen label or key is of, so that labels and keys can be matched.
+    """Return the words of a label of LoadGen's summary, or of a key of its log, so that the two can be matched.
 
-    Their order does not matter. Synonyms are replaced, and words that only labels or only keys have are left out.
+    The order of the words does not matter. Synonyms are replaced. Words that only labels have, or only keys, are left
+    out.
     """
     split_name = re.split(r"[\s_()]+", name.lower())
     usual_words = [SYNONYMS.get(word, word) for word in split_name]

@@ -28,13 +28,15 @@ class Cost(FrozenModel):
 def capacity(plan: Plan, rate: Measured) -> Capacity | None:
     """Return how many requests an hour and a day a rate in samples/s makes; None if the rate is not known or 0.
 
-    For MLPerf's own samples, model and answer length, also how long the full set takes.
+    If the run has MLPerf's samples, model and answer length, return also how long MLPerf's full set takes.
     """
     if not rate:
         return None
-    is_other_work = plan.request_set or plan.config.model_spec.deviation or plan.max_new_tokens != mlperf.MAX_NEW_TOKENS
+    has_own_requests = not plan.official_data or plan.request_set
+    has_own_answer_length = plan.max_new_tokens != mlperf.MAX_NEW_TOKENS
+    has_other_model = plan.config.model_spec.deviation
     full_set_s = None
-    if plan.official_data and not is_other_work:
+    if not (has_own_requests or has_own_answer_length or has_other_model):
         full_set_s = plan.config.official_samples / rate
     return Capacity(requests_per_hour=3600 * rate, requests_per_day=86400 * rate, full_set_s=full_set_s)
 

@@ -63,11 +63,12 @@ def figures_of_test(test: TestRun, limits: LatencyLimits | None) -> Figures:
     attainment = slo_attainment(test.requests, limits, test.is_buffered)
     goodput = None
     if attainment is not None and result.samples_per_sec:
-        # The attainment is a share of all requests, the rate is of answered ones, so the rate is scaled to all.
+        # The attainment is a share of all requests, while LoadGen's rate is of answered requests only.
         requests_per_answer = 1.0
         if test.answered_requests:
             requests_per_answer = len(test.requests) / len(test.answered_requests)
-        goodput = result.samples_per_sec * requests_per_answer * attainment / 100
+        requests_per_sec = result.samples_per_sec * requests_per_answer
+        goodput = requests_per_sec * attainment / 100
     return Figures(
         tokens_per_sec=result.tokens_per_sec,
         input_tokens_per_sec=test.input_tokens_per_sec,
@@ -84,9 +85,8 @@ def figures_of_test(test: TestRun, limits: LatencyLimits | None) -> Figures:
 def figures_of_steady_part(test: TestRun, limits: LatencyLimits | None) -> Figures | None:
     """Return the figures of a test without its ramps; None if it has no steady part or its duration is not known.
 
-    There is none if the scenario sends by time or one query after the other, or if the test is too short. At fixed
-    concurrency the figures of the steady part are those that count. In any other test they are only the speed of the
-    output and its trend.
+    If the whole test counts, or if no request was both sent and answered in the steady part, the figures are only the
+    speed of the output and its trend.
     """
     window, duration_s = test.steady, test.result.duration_s
     if window is None or not duration_s:
@@ -98,19 +98,20 @@ def figures_of_steady_part(test: TestRun, limits: LatencyLimits | None) -> Figur
         tokens_per_sec=window.tokens_per_sec,
         trend=window.trend,
     )
-    # `window` is set on the test only if its steady part is what counts.
-    if not (test.window and window.requests):
+    counts_steady_part = test.window is not None  # only at fixed concurrency
+    if not (counts_steady_part and window.requests):
         return speeds
     result = test.counted_result
     attainment = slo_attainment(window.whole_requests, limits, test.is_buffered)
     goodput = None
     if attainment is not None:
-        goodput = attainment / 100 * len(window.ended_requests) / window.seconds
+        share_within_limits = attainment / 100
+        goodput = share_within_limits * len(window.ended_requests) / window.seconds
     tokens_per_sec_per_user = None
     if result.tpot_ms and result.tpot_ms.p90 and not test.is_buffered:
         tokens_per_sec_per_user = 1000 / result.tpot_ms.p90  # as MLPerf Endpoints defines it
     further_figures = dict(
-        input_tokens_per_sec=window.input_tokens_per_sec or None,
+        input_tokens_per_sec=window.input_tokens_per_sec or None,  # 0: the prompts' tokens are not known
         total_tokens_per_sec=window.total_tokens_per_sec,
         samples_per_sec=result.samples_per_sec,
         requests=len(window.requests),
@@ -127,16 +128,17 @@ def figures_of_steady_part(test: TestRun, limits: LatencyLimits | None) -> Figur
 def slo_attainment(requests: Sequence[Request], limits: LatencyLimits | None, is_buffered: bool) -> Measured:
     """Return the percentage of requests that kept the limits of both TTFT and TPOT.
 
-    Failed requests count as over the limits. An answer of one token has no TPOT, so only its TTFT counts. None if there
-    are no limits or no requests, if a buffer delivered the tokens, or if the TTFT of an answer is not known.
+    Failed requests count as over the limits. None if there are no limits, if a buffer delivered the tokens, if there
+    are no requests, or if the TTFT of an answer is not known.
     """
-    answered = successful_requests(requests)
-    if limits is None or is_buffered or not requests or any(request.ttft_ms is None for request in answered):
+    if limits is None or is_buffered or not requests:
         return None
     kept_count = 0
-    for request in answered:
-        keeps_ttft = (request.ttft_ms or 0.0) <= limits.ttft
-        keeps_tpot = (request.tpot_ms or 0.0) <= limits.tpot
+    for request in successful_requests(requests):
+        if request.ttft_ms is None:
+            return None
+        keeps_ttft = request.ttft_ms <= limits.ttft
+        keeps_tpot = request.tpot_ms is None or request.tpot_ms <= limits.tpot  # An answer of one token has no TPOT.
         if keeps_ttft and keeps_tpot:
             kept_count += 1
     return 100 * kept_count / len(requests)

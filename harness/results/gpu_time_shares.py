@@ -24,15 +24,17 @@ def gpu_times(test: TestRun, facts: RunFacts) -> list[GpuTime]:
     GPUs reported no load or clock are left out.
     """
     names_by_folder = names_of_tests(facts)
-    # The run's folder is the one with config.json.
     run_folder = next(parent for parent in test.folder.parents if (parent / "config.json").exists())
-    own_folder = str(test.folder.relative_to(run_folder))
+    folder_of_test = str(test.folder.relative_to(run_folder))
     recordings = {}
     for folder in names_by_folder:
-        if folder != own_folder:
+        if folder != folder_of_test:
             recordings[folder] = Recording.read(run_folder / folder / RECORDING)
-    recordings[own_folder] = test.recording
-    return [time.model_copy(update={"test": names_by_folder[time.folder]}) for time in shares_of(recordings)]
+    recordings[folder_of_test] = test.recording  # the last one
+    times = []
+    for time in shares_of(recordings):
+        times.append(time.model_copy(update={"test": names_by_folder[time.folder]}))
+    return times
 
 
 def names_of_tests(facts: RunFacts) -> dict[str, str]:
@@ -50,23 +52,22 @@ def names_of_tests(facts: RunFacts) -> dict[str, str]:
 
 
 def shares_of(recordings: Mapping[str, Recording]) -> Iterator[GpuTime]:
-    """Yield the shares of GPU time of each recording, given by test folder, in percent.
+    """Yield the shares of GPU time of each recording in percent. `recordings` are by the folder of the test.
 
     A recording without a reading is left out. The maximum clock is the one that NVML allows or, if that is not known,
-    the highest clock in any of the recordings. Without a record of waiting requests, it is not known how long the GPUs
-    idled while requests waited.
+    the highest clock in any of the recordings.
     """
-    allowed = highest_of_all(recordings, "max_clock_mhz")
-    max_clock = allowed or highest_of_all(recordings, "clock_mhz")
+    nvml_clock = highest_of_all(recordings, "max_clock_mhz")
+    max_clock = nvml_clock or highest_of_all(recordings, "clock_mhz")
     for folder, recording in recordings.items():
         seconds = seconds_of(recording, max_clock)
         total = sum(seconds.values())
         if not total:
             continue
         shares: dict[str, Measured] = {share: 100 * seconds[share] / total for share in SHARES}
-        if "requests_waiting" not in recording.columns:
+        if "requests_waiting" not in recording.columns:  # It was not recorded whether requests waited.
             shares["idle_while_waiting"] = None
-        clock = {"max_clock_mhz": max_clock, "is_clock_of_nvml": bool(allowed)}
+        clock = {"max_clock_mhz": max_clock, "is_clock_of_nvml": bool(nvml_clock)}
         yield GpuTime.model_validate({"test": folder, "folder": folder, **shares, **clock})
 
 
@@ -78,8 +79,8 @@ def highest_of_all(recordings: Mapping[str, Recording], name: str) -> float:
 def seconds_of(recording: Recording, max_clock: float) -> dict[str, float]:
     """Return the seconds of all GPUs together by their use, with the keys of SHARES.
 
-    Times without a reading of load and clock are left out. If heat or power lowered the clock, the work would have
-    taken less time at `max_clock`; the difference counts as lost. If both did, it counts as lost to heat.
+    If heat or power lowered the clock, the work would have taken less time at `max_clock`. The difference counts as
+    lost to heat, or else to power. Times without a reading of load and clock are left out.
     """
     spent = dict.fromkeys(SHARES, 0.0)
     waiting = recording.column("requests_waiting")
@@ -93,14 +94,15 @@ def seconds_of(recording: Recording, max_clock: float) -> dict[str, float]:
             waiting,
             strict=True,
         )
-        for seconds, load, mhz, hot, capped, waiting_requests in readings:
-            if load is None or mhz is None:
+        for seconds, load_percent, mhz, hot_percent, capped_percent, waiting_requests in readings:
+            if load_percent is None or mhz is None:
                 continue
-            busy_s, lost_s = seconds * load / 100, 0.0
-            if max_clock and (hot or capped):
+            busy_s, lost_s = seconds * load_percent / 100, 0.0
+            if max_clock and (hot_percent or capped_percent):
                 lost_s = busy_s * max(0.0, 1 - mhz / max_clock)
+            # A GPU without requests may be idle. One that is idle while requests wait loses time.
             idle_share = "idle_while_waiting" if waiting_requests else "idle"
-            lost_share = "held_by_heat" if hot else "held_by_power"
+            lost_share = "held_by_heat" if hot_percent else "held_by_power"
             spent[idle_share] += seconds - busy_s
             spent[lost_share] += lost_s
             spent["busy"] += busy_s - lost_s

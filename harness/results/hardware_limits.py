@@ -18,10 +18,7 @@ OUTPUT_PARAMETERS = SHAPE["vocab_size"] * HIDDEN_SIZE
 def peak_shares(test: TestRun, facts: RunFacts) -> tuple[float, float] | None:
     """Return the shares of the GPUs' peak arithmetic and memory bandwidth that an Offline test reached, in percent.
 
-    The share of the bandwidth is a lower bound: it counts the least number of steps, each with all requests that fit.
-    None if the formula does not fit: another scenario (which has a TTFT) or model, speculation, prefix caching, fp32,
-    GPUs of other hosts, or a card without a data sheet here. None also if no request was answered or the time, the
-    format of the weights, or whether prefixes were cached is not known.
+    None if the formulas do not fit the run, or if they need a fact that is not known.
     """
     plan, engine_state, seconds = facts.plan, facts.plan.engine_state, test.result.duration_s
     is_offline = not test.result.ttft_ms  # Any other scenario has a TTFT.
@@ -29,11 +26,13 @@ def peak_shares(test: TestRun, facts: RunFacts) -> tuple[float, float] | None:
         return None
     if not (facts.concurrency and seconds and test.answered_requests):
         return None
-    is_other = plan.config.has_other_hosts or plan.config.precision == "fp32" or engine_state.speculation
+    # The formulas do not fit: GPUs of other hosts are not counted below, the peaks are not those of fp32, drafted
+    # tokens add work, and cached prefixes save some.
+    is_other_work = plan.config.has_other_hosts or plan.config.precision == "fp32" or engine_state.speculation
     may_cache_prefixes = engine_state.prefix_caching is not False  # None: not known
-    if is_other or may_cache_prefixes:  # Each of these saves or adds work that the formula does not count.
+    if is_other_work or may_cache_prefixes:
         return None
-    gpus = facts.system.gpus[: plan.tensor_parallel_size * plan.data_parallel_size]
+    gpus = facts.system.gpus[: plan.tensor_parallel_size * plan.data_parallel_size]  # The engine uses the first ones.
     card, bits = card_of(gpus), bits_of_linear_layers(plan)
     if card is None:
         return None
@@ -44,30 +43,34 @@ def peak_shares(test: TestRun, facts: RunFacts) -> tuple[float, float] | None:
     attended_tokens = 0.0  # summed over all tokens: the tokens that each attends to
     cached_tokens = 0.0  # summed over output tokens: the tokens whose keys and values each reads from the cache
     for request in test.answered_requests:
-        read, written = request.prompt_tokens, request.output_tokens
-        tokens += read + written
-        output_tokens += written
-        attended_tokens += (read + written) ** 2 / 2
-        cached_tokens += written * (read + written / 2)
+        prompt, answer = request.prompt_tokens, request.output_tokens
+        tokens += prompt + answer
+        output_tokens += answer
+        # A token attends to all tokens before it: on average to half of the prompt and answer.
+        attended_tokens += (prompt + answer) * (prompt + answer) / 2
+        # A token of the answer reads the whole prompt and, on average, half of the answer.
+        cached_tokens += answer * (prompt + answer / 2)
     # A product is two operations. Attention multiplies twice, with keys and with values.
     layer_operations = 2 * LINEAR_PARAMETERS * tokens + 2 * OUTPUT_PARAMETERS * output_tokens
     operations = layer_operations + 4 * LAYERS * HIDDEN_SIZE * attended_tokens
     weight_bytes = LINEAR_PARAMETERS * bits / 8 + 2 * OUTPUT_PARAMETERS  # the output layer has 16 bits
+    # A step gives each running request one token. If all slots (those of all copies of the model) were always in use,
+    # the steps were as few as possible, so the bytes are a lower bound.
     steps = output_tokens / facts.concurrency
-    kv_bytes = 1 if engine_state.kv_cache_dtype.startswith("fp8") else 2
+    kv_bytes = 1 if engine_state.kv_cache_dtype.startswith("fp8") else 2  # for each value in the cache
+    # In each step, each copy of the model reads all its weights, whatever number of its slots is in use.
     bytes_read = KV_VALUES * kv_bytes * cached_tokens + plan.data_parallel_size * steps * weight_bytes
     tera_per_percent = 1e12 * len(gpus) * seconds / 100  # the peaks are in 10^12 a second
     return operations / (peak * tera_per_percent), bytes_read / (card.memory * tera_per_percent)
 
 
 def bits_of_linear_layers(plan: Plan) -> int:
-    """Return the bits of a weight in the linear layers: 16 or 8; 0 if not known.
-
-    Only quantized checkpoints that this program knows are sure to have 8 bits.
-    """
+    """Return the bits of a weight in the linear layers: 16 or 8; 0 if not known."""
     quantization, model = plan.engine_state.quantization, plan.config.model
     if quantization == "none":
         return 16
-    # The checkpoints in QUANTIZED, and those made as docs/quantization.md says, have 8 bits; others any number.
-    has_8_bits = model in models.QUANTIZED or models.source_model(model)
-    return 8 if quantization == "fp8" or has_8_bits else 0
+    # Published checkpoints, and those that the user made with this program, have 8 bits. Others may have any number.
+    is_known_checkpoint = model in models.QUANTIZED or models.source_model(model)
+    if quantization == "fp8" or is_known_checkpoint:
+        return 8
+    return 0

@@ -22,13 +22,14 @@ def scatter(run_line: Mapping[str, Any], name: str, label: str, lines: Iterable[
     """Return in words how far the metric `name` ranged in earlier runs with the same settings, work and GPUs.
 
     The range shows how far the next run may differ, which the interval of a single test cannot show. `run_line` is the
-    run's own line of the history, `lines` are those of earlier runs, and `label` is the metric's unit. Invalid earlier
-    runs and those on a busy machine are left out. Without any earlier run, the text says so. Empty if the run itself
-    has no valid test.
+    run's own line of the history, `lines` are those of earlier runs, and `label` is the metric's unit. Empty if the run
+    itself has no valid test. Invalid earlier runs and those on a busy machine are left out. Without any earlier run,
+    the text says so.
     """
-    # A run on a busy machine is compared as well: what it says of its load would rule out every earlier run.
+    # A busy machine in this run does not matter here; as a difference, it would rule out every earlier run.
     run = Comparable.from_history(run_line)._replace(busyness={})
-    if run.validity:
+    has_valid_test = not run.validity  # `validity` has the flaws of the test
+    if not has_valid_test:
         return ""
     values = []
     for line in lines:
@@ -38,7 +39,7 @@ def scatter(run_line: Mapping[str, Any], name: str, label: str, lines: Iterable[
     if not values:
         return "first run with these settings: run-to-run scatter unknown"
     count = f"{plural(len(values), 'earlier run')} of these settings"
-    ends = dict.fromkeys((number(min(values)), number(max(values))))
+    ends = dict.fromkeys((number(min(values)), number(max(values))))  # equal ends are given once
     return f"{count}: {' to '.join(ends)} {label}"
 
 
@@ -78,6 +79,9 @@ class History(File):
     versions."""
     flaws: list[str] = []
     """What keeps the run's figures from being compared."""
+    is_disputed: bool | None = None
+    """Whether the client's records or LoadGen's log contradict the figures; null without a test, and in lines of older
+    versions."""
 
     @classmethod
     def of(cls, summary: Summary, metrics: dict[str, Measured]) -> Self:
@@ -104,7 +108,7 @@ def test_values(test: Outcome | None) -> dict[str, object]:
     number are not known.
     """
     if test is None:
-        return dict(valid=None, samples_per_query=None, mean_new_tokens=None, result=None, flaws=[])
+        return dict(valid=None, samples_per_query=None, mean_new_tokens=None, result=None, flaws=[], is_disputed=None)
     details, mean_new_tokens = test.details, None
     if details.total_new_tokens and details.samples:
         mean_new_tokens = details.total_new_tokens / details.samples
@@ -114,4 +118,5 @@ def test_values(test: Outcome | None) -> dict[str, object]:
         mean_new_tokens=mean_new_tokens,
         result=test.verdict.word,
         flaws=test.flaws,
+        is_disputed=bool(test.disagreements),
     )

@@ -140,14 +140,15 @@ class Profile(schema.File):
 
     @property
     def slow(self) -> list[str]:
-        """A sentence for each kernel that takes more than SLOW_PERCENT of the time and moves its bytes slowly.
+        """A text for each kernel that takes more than SLOW_PERCENT of the time and moves its bytes slowly.
 
-        Slowly is below SLOW_MEMORY_PERCENT of the memory's speed. A kernel whose bytes are not known counts as fast.
+        Slowly means with less than SLOW_MEMORY_PERCENT of the memory's speed.
         """
         texts = []
         for share in self.largest:
-            is_slow = (share.memory_percent or 100) < SLOW_MEMORY_PERCENT
-            if share.percent > SLOW_PERCENT and is_slow:
+            if not share.memory_percent:  # The bytes that this kernel moves are not known.
+                continue
+            if share.percent > SLOW_PERCENT and share.memory_percent < SLOW_MEMORY_PERCENT:
                 speed = f"{number(share.tb_per_s, 2)} of {number(self.memory_tb_per_s)} TB/s"
                 texts.append(f"{share.operation}: {number(share.percent, 3)} % of GPU time at {speed}")
         return texts
@@ -168,7 +169,7 @@ class Profile(schema.File):
 
 
 def profile_of(folder: Path) -> Profile:
-    """Return the profile of all traces in a folder, one for each worker of the engine.
+    """Return one profile of all traces in a folder. Each worker of the engine leaves a trace.
 
     If any trace has a kernel, only kernels count, else the operators of the CPU. Raises UsageError if there is no
     trace, a trace is cut, or none has a kernel or an operator.
@@ -178,22 +179,22 @@ def profile_of(folder: Path) -> Profile:
         raise UsageError(f"{folder}: the profiler left no trace there; engine.log may say why.")
     traces = [read_trace(path) for path in paths]
     device: Device = "GPU" if any("kernel" in trace for trace in traces) else "CPU"
-    category = EVENT_CATEGORIES[device]
-    work = [trace[category] for trace in traces if category in trace]
-    if not work:
+    category = EVENT_CATEGORIES[device]  # of kernels or of operators
+    events_of_workers = [trace[category] for trace in traces if category in trace]
+    if not events_of_workers:
         raise UsageError(f"{folder}: no kernel and no operator in the traces.")
-    events = [*chain(*work)]
+    events = [*chain(*events_of_workers)]
     if device == "GPU":
-        durations = [(event.name, event.duration) for event in events]  # Kernels call no others.
+        durations = [(event.name, event.duration) for event in events]
         activity = gpu_activity(events)
     else:
-        durations = [*self_times(events)]
+        durations = [*self_times(events)]  # An operator may call others, whose time is not its own.
         activity = {}  # On a CPU it is not known when no operator ran.
     kinds = [(kind_of(name), duration) for name, duration in durations]
     steps, step_spacing_ms = step_figures([trace.get(ANNOTATION, []) for trace in traces])
     return Profile(
         device=device,
-        seconds=max(map(span_of, work)) / 1e6,
+        seconds=max(map(span_of, events_of_workers)) / 1e6,
         kinds=shares_of_time(kinds, kind=str),  # The names in `kinds` are kinds already.
         largest=shares_of_time(durations, kind=kind_of)[:LARGEST_KERNELS],
         traces=[f"{folder.name}/{path.name}" for path in paths],
@@ -233,11 +234,12 @@ def gpu_activity(events: Sequence[Event]) -> dict[str, Any]:
     `events` are the kernels of all GPUs. Times are means over the GPUs; gaps are those of all GPUs together, and None
     if there are none.
     """
-    all_gaps, long_gaps, idle_shares, active_us = list[float](), list[float](), list[float](), list[float]()
+    all_gaps = list[float]()
+    long_gaps_us, idle_shares, active_us = list[float](), list[float](), list[float]()  # a number for each GPU
     for span, gaps in gpu_activities(events):
         all_gaps += gaps
         # In a gap longer than LONG_GAP_US, the GPU waited for more than the launch of its next kernel.
-        long_gaps.append(sum(gap for gap in gaps if gap > LONG_GAP_US))
+        long_gaps_us.append(sum(gap for gap in gaps if gap > LONG_GAP_US))
         idle_shares.append(sum(gaps) / (span or 1))  # A span of 0 has no gaps.
         active_us.append(span - sum(gaps))
     return dict(
@@ -247,31 +249,34 @@ def gpu_activity(events: Sequence[Event]) -> dict[str, Any]:
         gaps=len(all_gaps),
         mean_gap_ms=mean(all_gaps) / 1000 if all_gaps else None,
         longest_gap_ms=max(all_gaps) / 1000 if all_gaps else None,
-        long_gaps_ms=mean(long_gaps) / 1000,
+        long_gaps_ms=mean(long_gaps_us) / 1000,
     )
 
 
 def step_figures(annotations: Sequence[Sequence[Event]]) -> tuple[int | None, float | None]:
     """Return the number of the engine's steps, and the median time between two steps in milliseconds.
 
-    `annotations` has the annotated events of each worker. Several threads of a worker may record the same steps, so
-    only the thread with the most steps counts. The number is that of the worker with the most steps, the median is over
-    all workers. Each is None if no trace shows it.
+    `annotations` has the annotated events of each worker. The number is that of the worker with the most steps, and the
+    median is over all workers. Either is None if no trace shows it.
     """
     counts = []
-    spacings = []
+    spacings_us = []
     for events in annotations:
         starts_by_thread: dict[str, list[float]] = defaultdict(list)
         for event in events:
             if event.name.startswith(STEP_NAME):
                 starts_by_thread[event.track].append(event.start)
-        if not starts_by_thread:
+        if not starts_by_thread:  # This worker recorded no step.
             continue
-        _count, most_starts = max((len(starts), starts) for starts in starts_by_thread.values())
-        starts = sorted(most_starts)
-        counts.append(len(starts))
-        spacings += [after - before for before, after in pairwise(starts)]
-    return max(counts, default=None), median(spacings) / 1000 if spacings else None
+        # Several threads of a worker may record the same steps, so only the thread with the most steps counts.
+        count, starts_of_thread = max((len(starts), starts) for starts in starts_by_thread.values())
+        starts = sorted(starts_of_thread)
+        counts.append(count)
+        spacings_us += [after - before for before, after in pairwise(starts)]
+    spacing_ms = None
+    if spacings_us:
+        spacing_ms = median(spacings_us) / 1000
+    return max(counts, default=None), spacing_ms
 
 
 def read_trace(path: Path) -> dict[str, list[Event]]:
@@ -283,7 +288,7 @@ def read_trace(path: Path) -> dict[str, list[Event]]:
         content = reading.read_bytes(path)
         if path.suffix == ".gz":
             content = gzip.decompress(content)
-        data = json.loads(content.decode(errors="replace"), strict=False)
+        data = json.loads(content.decode(errors="replace"), strict=False)  # Names may have control characters.
         events: dict[str, list[Event]] = defaultdict(list)
         for entry in data["traceEvents"]:
             category = entry.get("cat")
@@ -320,12 +325,13 @@ def self_times(events: Iterable[Event]) -> Iterator[tuple[str, float]]:
     for track in group_by_track(events):
         # The events are in the order of their begin, an operator before those that it called.
         times = [event.duration for event in track]
-        open_places = list[int]()  # places of the operators that have begun and not ended
+        open_places = list[int]()  # places of the operators that have begun and not ended, a caller before a called one
         for place, event in enumerate(track):
             while open_places and track[open_places[-1]].end <= event.start:
                 open_places.pop()
             if open_places:
-                times[open_places[-1]] -= event.duration
+                caller = open_places[-1]
+                times[caller] -= event.duration
             open_places.append(place)
         for event, time in zip(track, times, strict=True):
             # Rounded, the operators that it called can seem to take longer than the operator itself.
@@ -335,7 +341,7 @@ def self_times(events: Iterable[Event]) -> Iterator[tuple[str, float]]:
 def gpu_activities(events: Iterable[Event]) -> Iterator[tuple[float, list[float]]]:
     """Yield for each GPU the time from its first kernel to the end of its last, and each gap without a kernel.
 
-    Both are in microseconds. Kernels of one GPU may overlap.
+    All times are in microseconds. Kernels of one GPU may overlap.
     """
     for track in group_by_track(events):
         latest_end, gaps = track[0].start, list[float]()

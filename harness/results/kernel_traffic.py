@@ -1,7 +1,6 @@
 """The bytes that kernels move for each token, and so how near they are to the memory's bandwidth."""
 
 import re
-from operator import mul
 
 from harness.config.engine import BYTES_PER_WEIGHT
 from harness.config.models import SHAPE
@@ -34,9 +33,8 @@ WRITES_8_BITS = "quant|clamp|fp8"  # a pattern of the names of kernels whose out
 def with_traffic(profile: Profile, plan: Plan) -> Profile:
     """Return the profile with the bytes that its largest kernels move, as far as they are known.
 
-    Sizes are known for a model of Llama-3.1-8B's shape that each GPU holds whole, without speculation, on a GPU with a
-    data sheet here; any other profile is returned as it is. Each call counts with the mean tokens of a step. A kernel
-    that no row of MOVED_VALUES describes stays as it is.
+    The profile is returned unchanged if the GPU has no data sheet here, or if the bytes do not follow from the shape of
+    Llama-3.1-8B: for another model, for one that is split over GPUs, and for speculation.
     """
     card, state = card_of([gpu.name for gpu in nvml.gpus()]), plan.engine_state
     if card is None or not plan.reference_model or plan.tensor_parallel_size > 1 or state.speculation:
@@ -45,15 +43,19 @@ def with_traffic(profile: Profile, plan: Plan) -> Profile:
     cache_bytes = 1 if state.kv_cache_dtype.startswith("fp8") else weight_bytes
 
     def with_bytes(share: Share) -> Share:
-        """Return a kernel's share with its traffic, by the first row of MOVED_VALUES that describes the kernel."""
-        for operation, pattern, values, tokens_field in MOVED_VALUES:
-            tokens = getattr(profile, tokens_field)
-            if not (tokens and share.ms and re.search(pattern, share.name)):
+        """Return a kernel's share with the bytes that the kernel moves for a token, and its speed.
+
+        Both follow from the first row of MOVED_VALUES that describes the kernel. Without such a row, or if the tokens
+        of a step are not known, the share is returned unchanged.
+        """
+        for operation, pattern, (weights, outputs, cache_values), tokens_field in MOVED_VALUES:
+            tokens_of_step = getattr(profile, tokens_field)
+            if not (tokens_of_step and share.ms and re.search(pattern, share.name)):
                 continue
             output_bytes = 1 if re.search(WRITES_8_BITS, share.name) else weight_bytes
-            # The values of a row are in the precision of the weights, of the output and of the KV cache.
-            size = sum(map(mul, values, (weight_bytes, output_bytes, cache_bytes)))
-            tb_per_s = size * tokens * share.calls / share.ms / 1e9  # from bytes a millisecond
+            size = weights * weight_bytes + outputs * output_bytes + cache_values * cache_bytes
+            bytes_moved = size * tokens_of_step * share.calls  # A call handles the tokens of one step, in one layer.
+            tb_per_s = bytes_moved / share.ms / 1e9  # from bytes a millisecond
             percent = 100 * tb_per_s / card.memory
             traffic = dict(operation=operation, bytes_per_token=size, tb_per_s=tb_per_s, memory_percent=percent)
             return share.model_copy(update=traffic)

@@ -35,18 +35,21 @@ def mean_by_time(speeds: Sequence[Measured], seconds: Sequence[float]) -> Measur
 
 
 def level_of(tests: Sequence[TestRun], plan: Plan, run: Path) -> Outcome:
-    """Return the outcome of a level of concurrency from all its tests. A single test's outcome is that of the level.
+    """Return the outcome of a level, which is a number of requests in flight, from all tests at this level.
 
-    Speeds are means over the tests. Latencies are of all their requests together, and decide whether the level keeps
-    the limits. The logs and the client's delay are those of the longest test. `plan` has the level; `run` is the run
-    folder.
+    Speeds are means over the tests. Latencies are of the requests of all tests together, and decide whether the level
+    keeps the limits. Tests in which a buffer held answers back are left out of the latencies if there are others, since
+    TTFT and TPOT do not describe the engine there. Fields of a single test, such as the folder of its logs, are those
+    of the longest test. `plan` is the plan at this level, and `run` is the run folder.
     """
     outcomes = [outcome_of(test, plan, run) for test in tests]
     if len(outcomes) == 1:
         return outcomes[0]
     seconds = [seconds_of(test) for test in tests]
     longest = outcomes[seconds.index(max(seconds))]
-    requests = [*chain.from_iterable(test.counted_requests for test in tests)]
+    undelayed_tests = [test for test in tests if not test.is_buffered]
+    timed_tests = undelayed_tests or tests
+    requests = [*chain.from_iterable(test.counted_requests for test in timed_tests)]
     times, is_few = times_of(requests), len(requests) < FEWEST_P99
     reasons = over_limits(plan, p99_of(times.ttft_ms), p99_of(times.tpot_ms), is_few)
     background_load = chain.from_iterable(outcome.background_load for outcome in outcomes)
@@ -68,7 +71,7 @@ def level_of(tests: Sequence[TestRun], plan: Plan, run: Path) -> Outcome:
         ttft_ms=Times.of(times.ttft_ms),
         tpot_ms=Times.of(times.tpot_ms),
         queries=len(requests) // plan.samples_per_query,
-        is_buffered=any(outcome.is_buffered for outcome in outcomes),
+        is_buffered=not undelayed_tests,
         background_load=tuple(dict.fromkeys(background_load)),
         disagreements=tuple(dict.fromkeys(disagreements)),
         repeats=[outcome.folder for outcome in outcomes],

@@ -51,8 +51,8 @@ def mean_lengths(test: Outcome) -> MeanLengths | None:
 def measured_limits(limits: CardLimits, lengths: MeanLengths, test: Outcome) -> Iterator[LimitComparison]:
     """Yield each limit that is known and whose quantity the test measured. `lengths` are those of prompts and answers.
 
-    They are samples/s, tokens/s of one request, and sequences in the KV cache. If a buffer delivered the tokens, their
-    time is not the engine's, so the tokens/s are left out.
+    The limits are of samples/s, tokens/s of one request, and sequences in the KV cache. If a buffer delivered the
+    tokens, their time is not the engine's, so the tokens/s are left out.
     """
     rate = limits.samples_per_s(lengths)
     if rate and test.samples_per_sec:

@@ -61,23 +61,25 @@ class Metric(NamedTuple):
     @property
     def doubts(self) -> tuple[Doubt, ...]:
         """The kinds of doubt that can apply to this metric, such as few requests to a p99 only."""
-        kind, *point = self.steps  # a latency and its percentile
+        field, *further_steps = self.steps  # of a latency: its name, and then the percentile
+        is_p99 = further_steps == ["p99"]
         doubts = list[Doubt]()
         if self.path.startswith(TEST_PATH):
             doubts += [Doubt.INVALID, Doubt.DISPUTED, Doubt.BUSY]
-        if point == ["p99"]:
+        if is_p99:
             doubts.append(Doubt.FEW)
-        if kind in ("ttft_ms", "tpot_ms"):
+        if field in ("ttft_ms", "tpot_ms"):
             doubts.append(Doubt.BUFFERED)
         return tuple(doubts)
 
     def figure(self, source: Summary | Outcome) -> Figure:
-        """Return the metric's value of a run or of a single test, with the doubts that apply to it.
+        """Return the metric's value of a run (a Summary) or of a single test, with the doubts that apply to it.
 
         A run's value is that of its result. The value is None if there is no test or the metric does not apply to the
-        run. Metrics outside of the test have no doubts.
+        run.
         """
-        if not self.path.startswith(TEST_PATH):
+        is_of_test = self.path.startswith(TEST_PATH)
+        if not is_of_test:  # This is a score or the like, about which there are no doubts.
             return Figure(number_at(source, self.path.split(".")))
         outcome = source if isinstance(source, Outcome) else source.result
         if outcome is None or (isinstance(source, Summary) and not self.applies_to(source)):
@@ -124,7 +126,7 @@ class Metric(NamedTuple):
 
     @property
     def is_decided_by_rate(self) -> bool:
-        """Tell whether the rate of the load decides on the value, as on samples/s.
+        """Tell whether the rate of the load decides on the value: that of a speed, or of a share of the hardware.
 
         If a user gave the rate, such a value says nothing about the server.
         """
@@ -143,7 +145,7 @@ class Metric(NamedTuple):
     def words(self) -> tuple[str, str, str]:
         """The words for more, for less, and for as much of this metric.
 
-        They are words of speed for a speed and, in its sense, for a time; words of size for any other metric.
+        A speed and a time have words of speed. Any other metric has words of size.
         """
         if self.is_time or self.name.endswith("_per_sec"):
             return "faster", "slower", "as fast"
@@ -158,23 +160,21 @@ class Metric(NamedTuple):
 def outcome_value(outcome: Outcome, steps: Sequence[str]) -> Measured:
     """Return from an outcome the number that summary.json has at the path `steps` of `run.performance`.
 
-    None if there is none. In the file, `run.performance` is one flat object; an outcome has the same values in several
-    parts. Names of TestDetails are read from the details, which only the run's own test has. Any other name, also below
-    `steady`, is read from the figures that count. The speed of the steady part is a metric of its own, so it is read
-    from there.
+    In the file, `run.performance` is one flat object. An outcome has the same values in several objects. None if it has
+    no such value.
     """
-    field, *rest = steps
-    if field == "steady" and rest == ["tokens_per_sec"]:
-        return number_at(outcome.details.steady, rest)
-    if field == "steady":
-        return outcome_value(outcome, rest)
+    field, *further_steps = steps
+    if field == "steady" and further_steps == ["tokens_per_sec"]:  # A metric of its own, beside the speed that counts.
+        return number_at(outcome.details.steady, further_steps)
+    if field == "steady":  # Any other metric of the steady part is read from the figures that count.
+        return outcome_value(outcome, further_steps)
     details = outcome.details
-    sources: tuple[object, ...] = (outcome, details.counted, details.machine)
-    if outcome.is_own and field in TestDetails.model_fields:
-        sources = (details,)
-    for source in sources:
-        if hasattr(source, field):
-            return number_at(source, steps)
+    objects: tuple[object, ...] = (outcome, details.counted, details.machine)
+    if outcome.is_own and field in TestDetails.model_fields:  # Only the run's own test has details.
+        objects = (details,)
+    for candidate in objects:
+        if hasattr(candidate, field):
+            return number_at(candidate, steps)
     return None
 
 

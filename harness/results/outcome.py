@@ -124,7 +124,7 @@ class Queue:
 
         Infinity if the fit gives a query no work.
         """
-        work_s = self.each_s + self.prompt_s
+        work_s = self.each_s + self.prompt_s  # for the tokens of its answer, and for its prompt
         if work_s <= 0:
             return inf
         return 1 / work_s
@@ -132,15 +132,15 @@ class Queue:
     def shared_capacity(self, alone_s: float) -> float:
         """Estimate the rate in queries/s at which answers would take forever, from how much concurrency slows them.
 
-        `alone_s` is the time per token of an answer that runs alone. The model is answer = alone / (1 - rate /
-        capacity), which is answer = alone + work done meanwhile / capacity. `beside` is the work done meanwhile, in
-        queries. Returns infinity if concurrency does not slow answers, or slows them by no more than
-        NEGLIGIBLE_SLOWDOWN_SHARE.
+        `alone_s` is the time per token of an answer that runs alone. An answer among others takes longer by the time
+        that the server needs for the queries meanwhile: their number / capacity. Returns infinity if concurrency does
+        not slow answers, or slows them by no more than NEGLIGIBLE_SLOWDOWN_SHARE.
         """
         slowdown_s = self.answer_s - alone_s * self.tokens
-        if slowdown_s <= NEGLIGIBLE_SLOWDOWN_SHARE * self.answer_s or self.beside <= 0:
+        queries_meanwhile = self.beside
+        if slowdown_s <= NEGLIGIBLE_SLOWDOWN_SHARE * self.answer_s or queries_meanwhile <= 0:
             return inf
-        return self.beside / slowdown_s
+        return queries_meanwhile / slowdown_s
 
 
 LIMITED_LATENCIES = ("TTFT", "TPOT")  # names of the reasons for a latency over its limit
@@ -220,28 +220,25 @@ class Outcome(FrozenModel):
         """Convert a record of format 5 or older, with a field for each percentile, three fields for the load, and all
         reasons in one text.
         """
+        # Every record of these formats has the key `qps`, whatever its load.
         is_flat = isinstance(data, dict) and "qps" in data and "load" not in data
         return from_flat(data) if is_flat else data
 
     @property
     def verdict(self) -> LatencyVerdict:
-        """LoadGen's verdict or, if the user's own limits decide, whether the latencies are within them.
-
-        On a busy machine, a test within its own limits is not judged, but one over them is. The word also says if
-        single tests of this load were over a limit.
-        """
+        """LoadGen's verdict or, if the user's own limits decide, whether the latencies are within these limits."""
         if not self.has_own_limits and self.valid:
             return LatencyVerdict("VALID", "good")
         if not self.has_own_limits:
             return LatencyVerdict("INVALID", "bad")
         if self.reasons:
-            over_text = "".join(self.over) or "the limits"
-            if len(self.over) > 1:
-                over_text = "both"
+            over_text = "the limits"
+            if self.over:  # TTFT, TPOT or both
+                over_text = "both" if len(self.over) > 1 else self.over[0]
             return LatencyVerdict(f"over: {over_text}", "bad")
-        if self.background_load:
+        if self.background_load:  # The machine was busy, so the limits may have been kept or missed by chance.
             return LatencyVerdict("not judged", "careful")
-        if self.over_in:
+        if self.over_in:  # The tests of this load together are within the limits, but single tests were not.
             return LatencyVerdict(f"within; {self.over_in}", "good")
         return LatencyVerdict("within", "good")
 
@@ -328,8 +325,8 @@ class Outcome(FrozenModel):
     def flaws(self) -> list[str]:
         """The reasons why the figures may not stand beside those of another test, in words.
 
-        They are the disagreements between the logs. Before them comes that a latency is over its limit or, if none is,
-        that LoadGen calls the test INVALID. A test over its limit is INVALID as well, but the limit says more.
+        The first reason is that a latency is over its limit or, if none is, that LoadGen calls the test INVALID. The
+        disagreements between the logs follow.
         """
         flaws = list(self.disagreements)
         misses_own_limits = self.has_own_limits and bool(self.reasons)  # With own limits, there are no other reasons.
@@ -346,11 +343,13 @@ class Outcome(FrozenModel):
 
     @property
     def tokens_per_sec_per_user(self) -> Measured:
-        """1,000 / TPOT p90 in ms, as MLPerf Endpoints has it.
+        """1,000 / TPOT p90 in ms, as MLPerf Endpoints defines it.
 
-        None if TPOT is not known or is that of a buffer, and unless the load is a number of requests in flight.
+        None if the load is not a number of requests in flight, since only these stand for users. None also if TPOT is
+        not known, or if answers came in bursts: TPOT is then that of a buffer, not of the engine.
         """
-        if self.unit != ClosedLoop.unit or self.is_buffered or not self.tpot_ms.p90:
+        has_users = self.unit == ClosedLoop.unit
+        if not has_users or self.is_buffered or not self.tpot_ms.p90:
             return None
         return 1000 / self.tpot_ms.p90
 
@@ -371,6 +370,7 @@ class Outcome(FrozenModel):
 
         None if the load is not a number of requests in flight, or if TPOT is not known or is that of a buffer.
         """
+        # The samples of a query are in flight together, so samples per query are a number of requests in flight, too.
         if self.unit not in (ClosedLoop.unit, Sequential.unit) or not self.tpot_ms.mean or self.is_buffered:
             return None
         return 1000 * self.load / self.tpot_ms.mean
@@ -382,27 +382,26 @@ class Outcome(FrozenModel):
         """
         if not self.tokens_per_sec:
             return None
-        million_seconds_per_hour = 0.0036
-        return price_per_hour / million_seconds_per_hour / self.tokens_per_sec
+        price_per_million_seconds = price_per_hour / 0.0036  # an hour in millions of seconds
+        return price_per_million_seconds / self.tokens_per_sec
 
     @property
     def rate(self) -> float:
-        """The queries/s that were sent to the server: those in LoadGen's schedule or, if
-        not known, the configured load.
-        """
+        """The queries/s that were sent to the server: those in LoadGen's schedule or, if not known, the load."""
         return self.sent or self.load
 
     @property
     def has_grown(self) -> bool:
         """Tell whether the queue grew: more queries came than were completed, by more than chance explains.
 
-        In a short test a growing number of queries may only be filling an idle server. So the test must have lasted
-        SETTLED median latencies, or queries must have waited. False for a test that does not send at a rate.
+        False for a test that does not send at a rate, which has no queue.
         """
-        settling_s = SETTLED * (self.latency_ms.p50 or 0.0) / 1000
-        is_settled = (self.issue_s or inf) >= settling_s  # also if the time is not known
         if self.queue is None or not self.queue.has_grown:
             return False
+        # In a short test, the growing number of queries may only have filled an idle server. That is not so if the test
+        # lasted for SETTLED median latencies, or if queries waited.
+        settling_s = SETTLED * (self.latency_ms.p50 or 0.0) / 1000
+        is_settled = not self.issue_s or self.issue_s >= settling_s  # An unknown time counts as long enough.
         return is_settled or self.has_waited
 
     @property
@@ -417,11 +416,9 @@ class Outcome(FrozenModel):
 
     @property
     def has_kept(self) -> bool:
-        """Tell whether the test kept its limits: the user's own by its latencies, else
-        LoadGen's as `has_held` tells.
-        """
+        """Tell whether the test kept the user's own limits on latencies or, without any, whether the server kept up."""
         if self.has_own_limits:
-            return not self.reasons
+            return not self.reasons  # The only reasons are then latencies over the limits.
         return self.has_held
 
     @property
@@ -440,8 +437,8 @@ class Outcome(FrozenModel):
 def from_flat(data: dict[str, Any]) -> dict[str, Any]:
     """Return a record of format 5 or older in today's format.
 
-    It had other names for some fields, a field for each percentile, all reasons in one text, and one text for other
-    programs.
+    Such a record had other names for some fields, a field for each percentile, all reasons in one text, and one text
+    for other programs.
     """
     names = {"buffered": "is_buffered", "joules_per_token": "joules_per_output_token", "seconds": "duration_s"}
     record = {names.get(name, name): value for name, value in data.items() if value is not None}

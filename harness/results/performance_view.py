@@ -62,12 +62,14 @@ def performance_view(outcome: Outcome) -> dict[str, JsonValue]:
 
 
 def outcome_fields(data: Any) -> Any:
-    """Return the fields of an outcome from `run.performance` of any version.
+    """Return the fields of an outcome from `run.performance` of a summary.json of any version.
 
-    What is not an object is returned unchanged, and so is an object that already has the fields of an outcome
-    (`details`). Raises ValueError if a required name is missing.
+    The object in the file is flat; an outcome has its values in several objects. Raises ValueError if a required name
+    is missing.
     """
-    if not isinstance(data, dict) or "details" in data:
+    has_fields_of_outcome = isinstance(data, dict) and "details" in data
+    # Data that already have the form of an outcome stay as they are. What is no object is left for pydantic to refuse.
+    if not isinstance(data, dict) or has_fields_of_outcome:
         return data
     missing = [name for name in REQUIRED_FIELDS if name not in data]
     if missing:
@@ -76,15 +78,16 @@ def outcome_fields(data: Any) -> Any:
     if "goodput" in data and "slo_attainment" not in data:
         data = {**data, "slo_attainment": data["goodput"], "goodput": None}
     whole = {name: data.get(name) for name in WHOLE_FIGURES}
-    counted = whole
-    if dict_or_empty(data, "steady").get("ttft_ms"):  # Only a steady part that counts has latencies.
-        counted = data["steady"]
+    steady = dict_or_empty(data, "steady")
+    counts_steady_part = bool(steady.get("ttft_ms"))  # Only a steady part that counts has latencies.
+    counted = steady if counts_steady_part else whole
+    # A later value replaces an earlier one: those in the file come after those derived for older versions.
     fields = load_fields(data, counted)
     fields |= part_of(data, OUTCOME_FIELDS)
     fields |= {name: counted.get(name) for name in COUNTED_FIGURES}
     fields |= {
         "client_delay_ms": data.get("client_delay_ms"),
-        "trend": dict_or_empty(data, "steady").get("trend"),
+        "trend": steady.get("trend"),
         "is_buffered": bool(dict_or_empty(data, "server").get("is_buffered")),
         "disagreements": data.get("disagreements", ()),
         "others": data.get("others", data.get("background_load", ())),
@@ -109,15 +112,15 @@ def load_fields(data: dict[str, Any], counted: dict[str, Any]) -> dict[str, Any]
     """Derive the fields on load and verdict of a test from other fields, for files of versions that did not have them.
 
     `data` is `run.performance` of the file. `counted` are the figures in it that count: of the steady part or of the
-    whole test. At fixed concurrency and with own arrivals, the user's own limits decide, and only latencies over them
-    are reasons.
+    whole test.
     """
+    # At fixed concurrency and with own arrivals, the user's own limits decide, not LoadGen.
     has_own_limits = bool(data.get("concurrency") or data.get("arrivals"))
     unit = ""
     if data.get("scenario") in SCENARIOS:
         unit = SCENARIOS[data["scenario"]].pattern.unit
     samples_per_query = data.get("samples_per_query") or 1
-    queries = counted.get("requests") or data.get("samples") or 0
+    samples = counted.get("requests") or data.get("samples") or 0
     reasons: list[Any] = []
     if not has_own_limits and not data.get("valid"):
         reasons += data.get("invalid_reasons") or ()
@@ -126,7 +129,7 @@ def load_fields(data: dict[str, Any], counted: dict[str, Any]) -> dict[str, Any]
         "unit": unit,
         "has_own_limits": has_own_limits,
         "reasons": [*reasons, *over_limits(data.get("limits_ms"), counted)],
-        "queries": queries // samples_per_query,
+        "queries": samples // samples_per_query,
     }
 
 

@@ -87,13 +87,12 @@ def as_published(cells: Mapping[str, str]) -> Published:
 
 
 def rate_of_one(cell: str, accelerators: int) -> Measured:
-    """Return the rate per accelerator; None for an empty cell. `cell` has the rate of the whole system.
-
-    Without accelerators, that is the rate returned.
-    """
+    """Return the rate per accelerator from a cell with the rate of the whole system; None for an empty cell."""
     if not cell:
         return None
-    return float(cell) / max(1, accelerators)
+    if not accelerators:  # The processor computes, so the system counts as a whole.
+        return float(cell)
+    return float(cell) / accelerators
 
 
 def maker_spelling(processor: str) -> str:

@@ -84,49 +84,44 @@ def queue_from_times(
     import numpy as np
 
     issued, done = np.asarray(issued_s, float), np.asarray(done_s, float)
-    if len(issued) < 2 * TIME_BLOCKS or issued.max() <= issued.min():  # too few, or all issued at once
+    are_all_issued_at_once = len(issued) > 0 and issued.max() == issued.min()
+    if len(issued) < 2 * TIME_BLOCKS or are_all_issued_at_once:
         return None
     first_token = issued + np.asarray(ttft_s, float)
     middle, end = (issued.min() + issued.max()) / 2, issued.max()
     seconds = float(end - middle)
-    edges = np.linspace(middle, end, TIME_BLOCKS + 1)
-    counts, _edges = np.histogram(done, edges)  # completions in each block
-    sent, ended = int((issued > middle).sum()), int(counts.sum())
-    variance = lasting_variance(counts)  # of the completions in a block
-    growth = (sent - ended) / seconds  # requests/s by which the queue grew
-    error_of_arrivals = sqrt(max(sent, FEW_IN_FLIGHT)) / seconds  # The variance of a random count is its mean.
+    edges = np.linspace(middle, end, TIME_BLOCKS + 1)  # the second half, divided into blocks of equal time
+    completions, _edges = np.histogram(done, edges)  # a number for each block
+    sent_count, completed_count = int((issued > middle).sum()), int(completions.sum())
+    variance = lasting_variance(completions)  # of the completions in a block
+    growth = (sent_count - completed_count) / seconds  # requests/s by which the queue grew
+    # The variance of a random count is its mean. If few queries were sent, single ones decide on the growth, so more
+    # are assumed for the error.
+    error_of_arrivals = sqrt(max(sent_count, FEW_IN_FLIGHT)) / seconds
     error_of_completions = sqrt(variance * TIME_BLOCKS) / seconds
     chance = hypot(error_of_arrivals, error_of_completions)  # the standard error of the growth
-    fit = fit_answers(first_token, done, np.asarray(prompt_tokens, float), np.asarray(output_tokens, float) - 1)
-    # More queries come than are completed, so the completions show the server's speed and its drift.
+    tokens_after_first = np.asarray(output_tokens, float) - 1
+    fit = fit_answers(first_token, done, np.asarray(prompt_tokens, float), tokens_after_first)
     if growth > SURE * chance:
-        drift = drift_of_completions(counts, variance)
-        fit = fit._replace(drift=drift)
-    completed = float(ended)
+        # The queue grew, so the server always had work, and its completions show how its speed changed.
+        fit = fit._replace(drift=drift_of_completions(completions, variance))
+    answers = float(completed_count)
     running_at_middle, running_at_end = running_at(middle, first_token, done), running_at(end, first_token, done)
-    if abs(running_at_end - running_at_middle) <= EVEN_SHARE * running_at_middle:
-        # With constant concurrency answers end in waves, so each counts by the parts of it made in each block. Each
-        # answer is taken to be made at a constant pace.
+    is_concurrency_constant = abs(running_at_end - running_at_middle) <= EVEN_SHARE * running_at_middle
+    if is_concurrency_constant:
+        # Answers then end in waves, so the number that ends in a block depends on the wave. The parts of all answers
+        # that are made in a block are counted instead.
         made_by_edge = [made_until(edge, first_token, done) for edge in edges]
-        parts = np.diff(made_by_edge)
-        completed, variance = float(parts.sum()), lasting_variance(parts)
+        answers_of_blocks = np.diff(made_by_edge)
+        answers, variance = float(answers_of_blocks.sum()), lasting_variance(answers_of_blocks)
     return Queue(
-        sent=sent / seconds,
-        completed=completed / seconds,
+        sent=sent_count / seconds,
+        completed=answers / seconds,
         completed_error=sqrt(variance * TIME_BLOCKS) / seconds,
         growth=growth,
         chance=chance,
-        dispersion=TIME_BLOCKS * variance / completed if completed else 0.0,
-        token_s=fit.token_s,
-        each_s=fit.each_s,
-        prompt_s=fit.prompt_s,
-        prompts=fit.prompts,
-        spread=fit.spread,
-        tokens=fit.tokens,
-        answer_s=fit.answer_s,
-        beside=fit.beside,
-        scatter=fit.scatter,
-        drift=fit.drift,
+        dispersion=TIME_BLOCKS * variance / answers if answers else 0.0,  # variance over mean, both of a block
+        **fit._asdict(),
     )
 
 
@@ -150,49 +145,52 @@ def made_until(at_s: float, first_token: "Array", done: "Array") -> float:
     return float(np.clip(made_shares, 0, 1).sum())
 
 
-def drift_of_completions(counts: "Array", variance: float) -> float:
+def drift_of_completions(completions: "Array", variance: float) -> float:
     """Return the relative change of completions from the first third of the time blocks to the last.
 
-    0 if the change is within chance or within LASTING_DRIFT. `counts` has the completions of each block, `variance` is
-    that of a block's completions.
+    0 if the change is within chance or within LASTING_DRIFT. `completions` are those of each block, and `variance` is
+    their variance in a block.
     """
-    third = TIME_BLOCKS // 3
-    early, late = max(int(counts[:third].sum()), 1), max(int(counts[-third:].sum()), 1)
-    by_chance = SURE * sqrt(2 * variance * third)  # The difference of two sums has the variance of both.
-    if abs(late - early) <= max(by_chance, LASTING_DRIFT * early):
+    third = TIME_BLOCKS // 3  # the number of blocks in a third
+    # At least 1, since the change is relative to the first number.
+    early, late = max(int(completions[:third].sum()), 1), max(int(completions[-third:].sum()), 1)
+    variance_of_difference = 2 * variance * third  # The variances of all blocks of both thirds add up.
+    change_by_chance = SURE * sqrt(variance_of_difference)
+    if abs(late - early) <= max(change_by_chance, LASTING_DRIFT * early):
         return 0.0
     return late / early - 1
 
 
 def lasting_variance(counts: "Array") -> float:
-    """Return the part of the variance between blocks that adds up over time.
+    """Return the part of the variance between blocks of time that adds up over many blocks.
 
-    `counts` has the completions of each block. A completion that comes late is missing in one block and extra in a
-    later one, so it does not add up. Autocorrelations of up to LAG_BLOCKS blocks have Bartlett's weights. Each is
-    biased low because the mean is that of the same blocks; adding 1 / n corrects it. At least LEAST_VARIANCE_SHARE of
-    the variance is returned, and at most all; 0 if all blocks are equal.
+    `counts` has the completions of each block. A late completion is missing in one block and extra in a later one. Such
+    variance cancels out over time, and shows as a negative correlation between blocks. So the variance is multiplied by
+    1 + 2 x the sum of the correlations of blocks up to LAG_BLOCKS apart, with Bartlett's weights. The factor is at
+    least LEAST_VARIANCE_SHARE and at most 1. Returns 0 if all blocks are equal.
     """
     offsets = counts - counts.mean()
-    variance = float(counts.var(ddof=1))
     square_sum = float((offsets**2).sum())
     if not square_sum:
         return 0.0
-    correlations = 0.0
+    correlation_sum = 0.0
     for lag in range(1, LAG_BLOCKS + 1):
         weight = 1 - lag / (LAG_BLOCKS + 1)
-        correlation = float((offsets[lag:] * offsets[:-lag]).sum()) / square_sum
-        correlations += weight * (correlation + 1 / len(offsets))
-    return variance * min(1.0, max(LEAST_VARIANCE_SHARE, 1 + 2 * correlations))
+        estimate = float((offsets[lag:] * offsets[:-lag]).sum()) / square_sum
+        correlation = estimate + 1 / len(offsets)  # The estimate is too low, as the mean is that of the same blocks.
+        correlation_sum += weight * correlation
+    lasting_share = min(1.0, max(LEAST_VARIANCE_SHARE, 1 + 2 * correlation_sum))
+    return float(counts.var(ddof=1)) * lasting_share
 
 
 def fit_answers(first_token: "Array", done: "Array", prompts: "Array", tokens: "Array") -> AnswerFit:
     """Fit by least squares how long an answer takes after its first token.
 
-    Each step of the engine gives every running answer a token and computes the prompts that it took in. So the time of
-    an answer has three terms: its own tokens, the tokens given to other answers meanwhile, and the prompts begun
-    meanwhile. The arguments have for each request: the seconds of its first token and of its end, the tokens of its
-    prompt, and those of its answer after the first. Returns an empty fit with fewer than `FEWEST_ANSWERS` answers of
-    two tokens and more, or if prompts have no tokens.
+    Each step of the engine gives every running answer a token and computes the prompts of new requests. So the time of
+    an answer is a sum of three terms: for its own tokens, for the tokens of other answers meanwhile, and for the
+    prompts that begin meanwhile. The arguments have for each request: the seconds of its first token and of its end,
+    the tokens of its prompt, and those of its answer after the first. Returns an empty fit with fewer than
+    `FEWEST_ANSWERS` answers of two or more tokens, or if prompts have no tokens.
     """
     import numpy as np
 
@@ -201,29 +199,34 @@ def fit_answers(first_token: "Array", done: "Array", prompts: "Array", tokens: "
     is_used = (answer_s > 0) & (tokens > 0)
     if is_used.sum() < FEWEST_ANSWERS or not mean_prompt:
         return AnswerFit()
-    tokens_of_others = (given_between(first_token, done, answer_s, tokens) - tokens) / mean_tokens
+    # What the server did for other requests meanwhile, in answers and in prompts of mean length.
+    answers_of_others = (given_between(first_token, done, answer_s, tokens) - tokens) / mean_tokens
     prompts_begun = begun_between(first_token, done, prompts) / mean_prompt
-    terms = np.column_stack((tokens, tokens_of_others, prompts_begun))[is_used]
-    token_s, each_s, prompt_s = nonnegative_fit(terms, answer_s[is_used])
-    work_s = each_s + prompt_s
-    prompt_share = 0.0  # of the time that the work for other requests takes
-    if work_s > 0:
-        prompt_share = min(1.0, max(0.0, prompt_s / work_s))
-    ratio = answer_s[is_used] / np.maximum(terms @ (token_s, each_s, prompt_s), INSTANT_S)
-    first_third, _middle_third, last_third = np.array_split(ratio[np.argsort(first_token[is_used])], 3)
-    # A ratio of 1 is an answer as fast as the fit. A falling ratio means a server that became faster.
+    terms = np.column_stack((tokens, answers_of_others, prompts_begun))[is_used]
+    token_s, other_answer_s, other_prompt_s = nonnegative_fit(terms, answer_s[is_used])
+    other_request_s = other_answer_s + other_prompt_s  # what another request of mean length costs an answer
+    prompt_share = 0.0  # the share of a request's work that is its prompt's
+    if other_request_s > 0:
+        prompt_share = other_prompt_s / other_request_s
+    # How many requests' work was done meanwhile: a request counts by the shares of its answer and of its prompt.
+    requests_meanwhile = (1 - prompt_share) * answers_of_others + prompt_share * prompts_begun
+    fitted_s = terms @ (token_s, other_answer_s, other_prompt_s)
+    ratio = answer_s[is_used] / np.maximum(fitted_s, INSTANT_S)  # of the measured time to the fitted time
+    in_order_of_begin = np.argsort(first_token[is_used])
+    first_third, _middle_third, last_third = np.array_split(ratio[in_order_of_begin], 3)
+    # A lower ratio in the last third means that the server became faster, which is a positive drift.
     drift = float(first_third.mean() / last_third.mean()) - 1
-    if abs(drift) <= LASTING_DRIFT:
+    if abs(drift) <= LASTING_DRIFT:  # Chance explains so small a drift.
         drift = 0.0
     return AnswerFit(
         token_s=token_s,
-        each_s=each_s,
-        prompt_s=prompt_s,
+        each_s=other_answer_s,
+        prompt_s=other_prompt_s,
         prompts=prompt_share,
-        spread=float(prompts.var() / mean_prompt**2),
+        spread=float(prompts.var() / mean_prompt**2),  # how unequal the prompts' lengths are
         tokens=mean_tokens,
         answer_s=float(answer_s[is_used].mean()),
-        beside=float(((1 - prompt_share) * tokens_of_others + prompt_share * prompts_begun)[is_used].mean()),
+        beside=float(requests_meanwhile[is_used].mean()),
         scatter=float(np.log(ratio[ratio > 0]).std()),
         drift=drift,
     )
@@ -253,32 +256,33 @@ def given_between(first_token: "Array", done: "Array", answer_s: "Array", tokens
     """Return for each answer the tokens that all answers, itself included, got while it was made.
 
     `first_token` and `done` are the seconds of each answer's first token and end, `answer_s` the seconds between them,
-    `tokens` the tokens after the first. Each answer is assumed to be made at a constant pace. So the speed of all
-    answers together changes only when an answer begins or ends, and the tokens given until a time are the sum of speed
-    x time.
+    `tokens` the tokens after the first. Each answer is assumed to be made at a constant pace.
     """
     import numpy as np
 
-    speed = np.where(answer_s > 0, tokens / np.maximum(answer_s, INSTANT_S), 0.0)
+    speed = np.where(answer_s > 0, tokens / np.maximum(answer_s, INSTANT_S), 0.0)  # tokens/s of each answer
+    # The speed of all answers together changes only when an answer begins or ends.
     times, changes = np.concatenate((first_token, done)), np.concatenate((speed, -speed))
     order = np.argsort(times, kind="stable")
-    times, speeds = times[order], np.cumsum(changes[order])
-    total = np.concatenate(([0.0], np.cumsum(speeds[:-1] * np.diff(times))))
-    tokens_given: Array = np.interp(done, times, total) - np.interp(first_token, times, total)
+    times, total_speeds = times[order], np.cumsum(changes[order])
+    tokens_of_intervals = total_speeds[:-1] * np.diff(times)
+    tokens_until = np.concatenate(([0.0], np.cumsum(tokens_of_intervals)))  # the tokens of all answers until each time
+    tokens_given: Array = np.interp(done, times, tokens_until) - np.interp(first_token, times, tokens_until)
     return tokens_given
 
 
 def begun_between(first_token: "Array", done: "Array", prompts: "Array") -> "Array":
     """Return for each answer the tokens of the prompts that were begun while it was made.
 
-    `first_token` and `done` are the seconds of each answer's first token and end. A prompt is taken to begin at its
-    first token.
+    `first_token` and `done` are the seconds of each answer's first token and end, `prompts` the tokens of each prompt.
+    A prompt is taken to begin at the first token of its answer.
     """
     import numpy as np
 
     order = np.argsort(first_token)
-    begun, tokens_begun = first_token[order], np.concatenate(([0.0], np.cumsum(prompts[order])))
-    begun_before_end = np.searchsorted(begun, done, "right")
-    begun_before_start = np.searchsorted(begun, first_token, "right")
-    tokens: Array = tokens_begun[begun_before_end] - tokens_begun[begun_before_start]
+    begins = first_token[order]
+    tokens_of_first = np.concatenate(([0.0], np.cumsum(prompts[order])))  # the tokens of the first 0, 1, 2 ... prompts
+    count_until_end = np.searchsorted(begins, done, "right")
+    count_until_begin = np.searchsorted(begins, first_token, "right")
+    tokens: Array = tokens_of_first[count_until_end] - tokens_of_first[count_until_begin]
     return tokens

@@ -24,31 +24,38 @@ class ResultTest(NamedTuple):
 def choose_test(folder: Path, facts: RunFacts, is_complete: bool) -> ResultTest | None:
     """Return the test whose figures are the result of the run, with its facts; None if no test finished.
 
-    If the run has levels or batches, that is the best test within the limits, else the performance test. Of an
-    incomplete run, it is the performance test if that finished, else the best full test before. Raises LogError or
-    UsageError if logs of a complete run cannot be trusted. Such logs of an incomplete run are left out.
+    If the run tested several levels of concurrency or batch sizes, it is the best test within the limits, else the
+    performance test. Of an incomplete run, it is the performance test if that finished, else the best full test before
+    it. Raises LogError or UsageError if logs of a complete run cannot be trusted.
     """
     levels = []
     if facts.config.concurrency != "max":  # The search of "max" tests its levels only briefly.
         levels = [probe for probe in facts.probes if probe.unit in CURVE_UNITS]
-    candidates: list[Outcome | None] = [best_load(levels)]
+    candidates = [folder_and_plan(best_load(levels), facts)]
     if not is_complete:
-        candidates = [None, best_load(facts.attempts)]
-    for outcome in candidates:
-        # None stands for the performance test. So does an outcome of an older version, which recorded no folder.
-        logs, plan = TEST_FOLDERS["performance"], facts.plan
-        if outcome and outcome.folder:
-            logs, plan = outcome.folder, at_load(facts.plan, outcome)
-        if not (folder / logs / log_entries.DETAIL).exists():
+        performance_test = folder_and_plan(None, facts)
+        candidates = [performance_test, folder_and_plan(best_load(facts.attempts), facts)]
+    for test_folder, plan in candidates:
+        if not (folder / test_folder / log_entries.DETAIL).exists():  # The test left no logs.
             continue
         try:
-            test = TestRun.read(folder / logs, plan, facts.concurrency)
+            test = TestRun.read(folder / test_folder, plan, facts.concurrency)
         except (log_entries.LogError, UsageError):
             if is_complete:
                 raise
-            continue
+            continue  # An incomplete run may have cut the logs of this test, so the next test is tried.
         return ResultTest(test, facts.model_copy(update={"plan": plan}))
     return None
+
+
+def folder_and_plan(outcome: Outcome | None, facts: RunFacts) -> tuple[str, Plan]:
+    """Return the folder of a test's logs in the run folder, and the plan at the test's load.
+
+    Both are those of the performance test if `outcome` is None, or has no folder because an older version recorded it.
+    """
+    if outcome is None or not outcome.folder:
+        return TEST_FOLDERS["performance"], facts.plan
+    return outcome.folder, at_load(facts.plan, outcome)
 
 
 def at_load(plan: Plan, outcome: Outcome) -> Plan:

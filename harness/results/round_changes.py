@@ -34,34 +34,33 @@ class Scatter(NamedTuple):
 def changes_by_rounds(ratios: Mapping[str, RatiosByRound], error: float = ERROR_RATE) -> dict[str, Change]:
     """Return the change of each experiment from the ratios of its figures to the baseline's in the same round.
 
-    A round is one run of the baseline and of each experiment. Holm's procedure (1979) on Student's t of the logarithms
-    keeps the chance that any verdict is wrong at `error`: the clearest change is judged first, with `error` divided by
-    the number of experiments, and each clear change leaves one experiment less to divide by. Each interval has the
-    confidence level at which its verdict is given.
+    A round is one run of the baseline and of each experiment. `error` is the chance that any verdict of all the
+    experiments is wrong. Holm's procedure (1979) keeps this chance: the clearest change is judged first, at a chance of
+    `error` divided by the number of experiments, and each clear change leaves one experiment less to divide by. The
+    confidence of each interval is that of its verdict, by Student's t on the logarithms.
     """
     logs = {name: logarithms(ratios_by_round) for name, ratios_by_round in ratios.items()}
     common_scatter, own_scatters = scatter_of(logs)
+    scatters = {name: own_scatters.get(name, common_scatter) for name in logs}
     means, errors, clearness = {}, {}, {}
     for name, log_ratios in logs.items():
-        scatter = own_scatters.get(name, common_scatter)
         means[name] = fmean(log_ratios.values())
-        errors[name] = error_of_mean(scatter, len(log_ratios))
+        errors[name] = error_of_mean(scatters[name], len(log_ratios))
         clearness[name] = abs(means[name]) / errors[name]
     changes: dict[str, Change] = {}
     experiments_left = len(logs)
     for name in sorted(clearness, key=clearness.__getitem__, reverse=True):
-        count = len(logs[name])
+        count = len(logs[name])  # of the pairs of runs
         confidence = 1 - error / experiments_left
-        # With so few pairs the scatter is assumed, not estimated, so it has no degrees of freedom.
-        if count < FEWEST_PAIRS:
+        if count < FEWEST_PAIRS:  # The scatter is then assumed. Student's t is only for one that was estimated.
             quantile = NormalDist().inv_cdf((1 + confidence) / 2)
         else:
-            quantile = student_quantile(own_scatters.get(name, common_scatter).freedom, confidence)
+            quantile = student_quantile(scatters[name].freedom, confidence)
         basis = basis_of(logs[name], means[name])
         changes[name] = Change.around(means[name], quantile * errors[name], basis, count)
         if changes[name].verdict() != "unclear":
             experiments_left -= 1
-    return {name: changes[name] for name in logs}
+    return {name: changes[name] for name in logs}  # in the order of the experiments again
 
 
 def logarithms(ratios: RatiosByRound) -> dict[tuple[int, str], float]:
@@ -81,43 +80,44 @@ def error_of_mean(scatter: Scatter, count: int) -> float:
 
 
 def basis_of(log_ratios: RatiosByRound, mean: float) -> str:
-    """Return what a change rests on, as text: in how many pairs of runs it has the direction of
-    the mean, as in "4 of 5 pairs".
+    """Return what a change rests on, as text: how many pairs of runs changed in the direction of the mean.
+
+    An example is "4 of 5 pairs". For a single pair, the text is ONE_RUN_EACH. `log_ratios` are the logarithms of the
+    ratios, and `mean` is their mean.
     """
     count = len(log_ratios)
     if count == 1:
         return ONE_RUN_EACH
-    agreeing = sum(value * mean > 0 for value in log_ratios.values())
-    return f"{agreeing} of {count} pairs"
+    agreeing_count = 0
+    for log_ratio in log_ratios.values():
+        if log_ratio * mean > 0:  # both above 0 or both below
+            agreeing_count += 1
+    return f"{agreeing_count} of {count} pairs"
 
 
 def scatter_of(logs: Mapping[str, RatiosByRound]) -> tuple[Scatter, dict[str, Scatter]]:
-    """Return the common scatter of all experiments, and that of each one which scatters more than chance explains.
+    """Return the common scatter of the experiments, and the scatter of each unsteady experiment by its name.
 
-    `logs` has the logarithms of each experiment's ratios. An unsteady experiment would widen the common scatter, which
-    is then computed without it. If all are unsteady, the common scatter stays that of all. A single experiment, and one
-    with fewer than FEWEST_PAIRS ratios, has no scatter of its own.
+    An experiment is unsteady if it scatters more than chance explains. The common scatter is that of the steady
+    experiments or, if all are unsteady, that of all. `logs` has the logarithms of each experiment's ratios.
     """
-    common = residual_scatter(logs)
-    by_chance = ERROR_RATE / max(len(logs), 1)  # the chance that a given steady experiment seems unsteady
+    error_of_experiment = ERROR_RATE / max(len(logs), 1)  # the chance that a steady experiment is called unsteady
     unsteady: dict[str, Scatter] = {}
     for name, log_ratios in logs.items():
+        # A single experiment has no other to compare with, and too few ratios show no scatter.
         if len(logs) == 1 or len(log_ratios) < FEWEST_PAIRS:
             continue
-        scatter_of_rest = residual_scatter(without_names(logs, [name]))
+        scatter_of_others = residual_scatter(without_names(logs, [name]))
         own_scatter = residual_scatter({name: log_ratios})
-        # The variance that a steady experiment exceeds with the probability `by_chance`, by the chi-squared
-        # distribution.
-        largest_by_chance = (
-            scatter_of_rest.variance * chi_squared(own_scatter.freedom, 1 - by_chance) / own_scatter.freedom
-        )
+        # By chance, the variance of a steady experiment is a multiple of that of the others: a chi-squared value over
+        # its degrees of freedom.
+        largest_chi_squared = chi_squared(own_scatter.freedom, 1 - error_of_experiment)
+        largest_by_chance = scatter_of_others.variance * largest_chi_squared / own_scatter.freedom
         # If the others do not scatter at all, there is nothing to compare with.
-        if scatter_of_rest.variance and own_scatter.variance > largest_by_chance:
+        if scatter_of_others.variance and own_scatter.variance > largest_by_chance:
             unsteady[name] = own_scatter
     steady = without_names(logs, unsteady)
-    if unsteady and steady:
-        common = residual_scatter(steady)
-    return common, unsteady
+    return residual_scatter(steady or logs), unsteady
 
 
 def without_names(logs: Mapping[str, RatiosByRound], names: Collection[str]) -> dict[str, RatiosByRound]:
@@ -138,15 +138,17 @@ def residual_scatter(logs: Mapping[str, RatiosByRound]) -> Scatter:
     cells = [(0, round_number, 0.0) for round_number in range(len(rounds))]
     for experiment_number, log_ratios in enumerate(logs.values(), start=1):
         cells += [(experiment_number, rounds.index(place), value) for place, value in log_ratios.items()]
-    design, values = np.zeros((len(cells), len(logs) + 1 + len(rounds))), np.zeros(len(cells))
-    # Each value is the effect of its experiment, in the first columns, plus the effect of its round, in the others.
-    for cell_number, (experiment_number, round_number, value) in enumerate(cells):
+    values = np.array([value for _experiment, _round, value in cells])
+    # A value is the effect of its experiment plus the effect of its round. So each row of the design has a 1 in the
+    # column of its experiment (the first columns, with the baseline's) and a 1 in the column of its round.
+    run_columns = 1 + len(logs)
+    design = np.zeros((len(cells), run_columns + len(rounds)))
+    for cell_number, (experiment_number, round_number, _value) in enumerate(cells):
         design[cell_number, experiment_number] = 1.0
-        design[cell_number, len(logs) + 1 + round_number] = 1.0
-        values[cell_number] = value
+        design[cell_number, run_columns + round_number] = 1.0
     solution, _sums, rank, _singular_values = np.linalg.lstsq(design, values, rcond=None)
     freedom = len(cells) - int(rank)
-    if not freedom:
+    if not freedom:  # The effects explain every value, so no value is left to show a scatter.
         return Scatter(variance=0.0, freedom=1.0)
     residuals = values - design @ solution
     return Scatter(float(residuals @ residuals) / freedom, float(freedom))

@@ -101,7 +101,7 @@ def to_text(answers: Sequence[list[int]], tokenizer: Tokenizer) -> list[str]:
 def sentence_splitter() -> tuple[Splitter, Callable[[str], list[str]]]:
     """Return the name of the sentence splitter and the splitter, a function from a text to its sentences.
 
-    It is NLTK's if its punkt_tab data are installed and whole, else the built-in one.
+    The splitter is NLTK's if NLTK's punkt_tab data are installed and whole, else the built-in one.
     """
     from nltk.tokenize.punkt import PunktTokenizer
 
@@ -143,13 +143,14 @@ def rouge_rows(pairs: Sequence[tuple[str, str]]) -> list[Row]:
 def score_answers(texts: Sequence[str], references: Sequence[str]) -> list[Row]:
     """Return for every sample the four ROUGE scores of its answer and the answer's number of characters.
 
-    Sets of 1,000 samples and more are spread over the cores, in four chunks for each core so that none idles for long.
+    Large sets are computed by several processes.
     """
     pairs = list(zip(texts, references, strict=True))
-    workers = min(system.core_count(), 1 + len(pairs) // 1000)
+    workers = min(system.core_count(), 1 + len(pairs) // 1000)  # For fewer samples, starting a process takes longer.
     if workers == 1:
         return rouge_rows(pairs)
-    size = ceil(len(pairs) / (4 * workers))
+    chunk_count = 4 * workers  # several for each process, so that none idles for long at the end
+    size = ceil(len(pairs) / chunk_count)
     chunks = [pairs[start : start + size] for start in range(0, len(pairs), size)]
     all_rows = list[Row]()
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:

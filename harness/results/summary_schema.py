@@ -23,12 +23,12 @@ JsonObject = dict[str, JsonValue]
 def schema() -> str:
     """Return the JSON schema of summary.json as text.
 
-    In the file, `run.performance` is one flat object. So its schema is put together from the fields of four models, in
-    place of the nested models that pydantic would describe.
+    Pydantic describes the models as they are nested in the program. In the file, however, `run.performance` is one flat
+    object with the fields of four models, so its schema is put together here.
     """
     summary_schema = Summary.model_json_schema(mode="serialization", ref_template=REFERENCE)
     definitions: dict[str, Any] = summary_schema["$defs"]
-    properties: JsonObject = {}
+    properties: JsonObject = {}  # of `run.performance`
     for model in (Outcome, Figures, MachineUse, TestDetails):
         model_schema = model.model_json_schema(mode="serialization", ref_template=REFERENCE)
         for name, nested in model_schema.pop("$defs", {}).items():
@@ -36,6 +36,7 @@ def schema() -> str:
         for name in names_of(model):
             if name in model_schema["properties"]:
                 properties[name] = model_schema["properties"][name]
+    # The steady part, an object of its own below `run.performance`, has all fields of Figures.
     definitions["Figures"] = Figures.model_json_schema(mode="serialization", ref_template=REFERENCE)
     definitions["Figures"].pop("$defs", None)
     definitions["Performance"] = {

@@ -89,11 +89,12 @@ def usage_of(recording: Recording) -> dict[str, Usage]:
     usage = {}
     for quantity in QUANTITIES:
         values, seconds, products = list[float](), list[float](), list[float]()
-        for value, time in zip(quantity.of(recording.columns), recording.durations, strict=False):
+        # There are no values at all if machine.csv has no column of the quantity.
+        for value, duration_s in zip(quantity.of(recording.columns), recording.durations, strict=False):
             if value is not None:
                 values.append(value)
-                seconds.append(time)
-                products.append(value * time)
+                seconds.append(duration_s)
+                products.append(value * duration_s)
         if sum(seconds):
             usage[quantity.name] = Usage(mean=sum(products) / sum(seconds), max=max(values))
     return usage
@@ -161,7 +162,7 @@ def launch_remedy(args: Mapping[str, object]) -> str:
     settings = dict(args)
     compilation = args.get("compilation_config")
     if isinstance(compilation, dict):
-        settings = compilation | settings  # An argument of its own counts more.
+        settings = compilation | settings  # A setting that is an argument of its own counts more.
     match settings.get("max_cudagraph_capture_size"), settings.get("max_num_batched_tokens"):
         case int(largest_graph), int(largest_step) if largest_step > largest_graph:
             return (
@@ -195,27 +196,24 @@ def ran_out(
     client: bool,
     others_percent: float,
 ) -> Iterator[Statement]:
-    """Yield what limited the speed, then what else was used up. Empty if nothing was used up.
-
-    Losses of the GPUs' time come first, then a full KV cache or full slots, then a busy GPU or CPU; without losses, the
-    busy parts come first. More room does not help if a GPU's clock is lowered or a GPU or CPU is busy, so none is
-    advised then. A remedy is given only once.
+    """Yield statements on what limited the speed, and then on what else was used up; nothing if nothing was used up.
 
     `concurrency` is the number of request slots. `times` ends with the test's own shares of GPU time. `args` are the
-    engine's arguments. `client` tells that the CPU is that of an endpoint's client. `others_percent` is the share of
-    the CPU that other programs used; the engine's use is judged by what they left.
+    engine's arguments. `client` tells that the engine is behind an endpoint, so that the CPU is only the client's.
+    `others_percent` is the share of the CPU that other programs used.
     """
     loss_statements, busy_statements = losses(times, args), list(busy_parts(used, client, others_percent))
     is_clock_lowered = any(statement.name in ("held_by_power", "held_by_heat") for statement in loss_statements)
     full_statements = list(room_statements(used, concurrency))
+    # Room for more requests does not help a GPU or CPU that is busy, or a GPU whose clock is lowered.
     if full_statements and (busy_statements or is_clock_lowered):
         full_statements = [useless_room(full_statements)]
     ordered = [*busy_statements, *full_statements]
-    if loss_statements:
+    if loss_statements:  # Time that a GPU lost was the limit, even if the GPU or the CPU was busy as well.
         ordered = [*loss_statements, *full_statements, *busy_statements]
     given_remedies = set[str]()
     for statement in ordered:
-        if statement.remedy in given_remedies:
+        if statement.remedy in given_remedies:  # A remedy is given only once.
             yield replace(statement, remedy="")
         else:
             yield statement

@@ -66,6 +66,7 @@ def judge_test06(folder: Path, eos: int, config: run.RunConfig) -> tuple[Complia
         is_first_as_reported = all(map(begins_as_reported, entries, answers))
     checks = {
         "first token": is_first_as_reported,
+        # As in MLPerf's check, only the end of an answer is looked at.
         "end of text at most once": all(answer[-2:] != [eos, eos] for answer in answers),
         "token count": [len(answer) for answer in answers] == reported_counts,
     }

@@ -12,6 +12,7 @@ from harness.loadgen.machine_use import MachineUse, Usage
 from harness.results.cost import Capacity, Cost
 from harness.results.figures import Figures
 from harness.results.gpu_time import GpuTime
+from harness.results.load_effect import LoadEffect
 
 Intervals = dict[str, dict[str, tuple[float, Measured] | None]]  # intervals by kind of latency and percentile
 
@@ -93,6 +94,9 @@ class TestDetails(FrozenModel):
     """Where the GPUs' time went in each probe, each attempt and, last, this test; empty without --extra-metrics."""
     ran_out: list[StoredStatement] = []
     """What was lost or used up during the test. What limited the speed comes first."""
+    load_effect: LoadEffect | None = None
+    """What other programs cost the steady part, by how the speed followed their load second by second; null without
+    --extra-metrics, in a short test, and under a load that hardly varied."""
     server: ServerUse | None = None
     """What the servers behind an endpoint counted themselves; null if they did not, or there are none."""
     disagreements: list[str] = []

@@ -1,7 +1,7 @@
 """Build a test's outcome at its load and, for a run's own test, all details of it."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from harness.config import arrival_patterns, engine
@@ -13,9 +13,12 @@ from harness.core.statistics import FEWEST_P99, tail_name
 from harness.loadgen.invalid_reasons import MORE_QUERIES_PATTERN
 from harness.loadgen.log import LATENCY_KINDS, Latency, TestResult, p99_of
 from harness.loadgen.log_entries import LogError
+from harness.loadgen.machine_use import Usage
 from harness.loadgen.test_run import TestRun
-from harness.results import claims, cost, gpu_time_shares, hardware_limits, telemetry
+from harness.results import claims, cost, gpu_time_shares, hardware_limits, load_effect, telemetry
+from harness.results.cost import Cost
 from harness.results.figures import figures_of_steady_part, figures_of_test
+from harness.results.gpu_time import GpuTime
 from harness.results.outcome import Outcome, Queue, Times
 from harness.results.queue_fit import queue_of
 from harness.results.records import RunFacts
@@ -29,18 +32,16 @@ INTERVAL_PERCENTILES = (50, 90, 99)
 
 
 def outcome_of(test: TestRun, plan: Plan, run: Path, load: Measured = None) -> Outcome:
-    """Return the outcome of a test. `run` is the run folder. Without `load`, the test's load is that of the plan.
-
-    The queue and the rate that was sent are known only of a test that sends at a rate. LoadGen's missing queries
-    (`more`) are given only if early stopping is the sole failed check: with another failed check, more queries alone
-    would not make the test VALID.
-    """
-    result, window = test.counted_result, test.window
-    queue = sent_qps = issue_s = None
-    if plan.pattern.is_rated:
+    """Return the outcome of a test. `run` is the run folder. Without `load`, the test's load is that of the plan."""
+    result, steady_part = test.counted_result, test.window
+    queue = sent_qps = issue_s = more_queries = None
+    if plan.pattern.is_rated:  # Other tests send no schedule of queries, so there is no rate and no queue.
         queue, sent_qps = queue_of(test.requests), result.scheduled_qps
     if sent_qps and result.queries:
-        issue_s = result.queries / sent_qps
+        issue_s = result.queries / sent_qps  # the seconds in which the queries were sent
+    # If a test failed another check as well, more queries alone would not make it VALID.
+    if result.failed == ("early_stopping",):
+        more_queries = missing_queries(result)
     queries = len(test.counted_requests) // plan.samples_per_query
     return Outcome(
         load=load or plan.pattern.number(plan) or 0.0,
@@ -49,18 +50,18 @@ def outcome_of(test: TestRun, plan: Plan, run: Path, load: Measured = None) -> O
         has_own_limits=plan.pattern.is_timed_by_client,
         reasons=tuple(reasons(result, plan, queue, is_few=queries < FEWEST_P99)),
         tokens_per_sec=result.tokens_per_sec,
-        input_tokens_per_sec=(window or test).input_tokens_per_sec,
+        input_tokens_per_sec=(steady_part or test).input_tokens_per_sec,
         samples_per_sec=result.samples_per_sec,
         latency_ms=Times.of(result.latency_ms),
         ttft_ms=Times.of(result.ttft_ms),
         tpot_ms=Times.of(result.tpot_ms),
         client_delay_ms=Times.of(test.client_delay),
         joules_per_output_token=joules_per_token(test, plan),
-        trend=window.trend if window else None,
+        trend=steady_part.trend if steady_part else None,
         queries=queries,
         sent=sent_qps,
         issue_s=issue_s,
-        more=missing_queries(result) if result.failed == ("early_stopping",) else None,
+        more=more_queries,
         queue=queue,
         is_buffered=test.is_buffered,
         background_load=tuple(test.machine.background_load),
@@ -96,28 +97,29 @@ def joules_per_token(test: TestRun, plan: Plan) -> Measured:
 def missing_queries(result: TestResult) -> int | None:
     """Return how many more queries LoadGen's early stopping asks for; None if it does not say.
 
-    It may ask for one number for each latency; the largest counts.
+    Early stopping may ask for one number for each latency; the largest counts.
     """
     logged_text = " ".join(map(str, result.early_stopping.values()))
     return max(map(int, MORE_QUERIES_PATTERN.findall(logged_text)), default=None)
 
 
-def reasons(result: TestResult, plan: Plan, queue: Queue | None, is_few: bool) -> Iterator[Statement]:
-    """Yield why a test is INVALID, or would be INVALID as a full test.
+def reasons(result: TestResult, plan: Plan, queue: Queue | None, is_few: bool) -> list[Statement]:
+    """Return why a test is INVALID, or would be INVALID as a full test.
 
-    They are latencies over their limits, too few queries, too little time, and a queue that grew; LoadGen's own reasons
-    if there is none of these. If the client timed the test, only latencies over the user's limits are reasons. `is_few`
-    tells that a p99 is the slowest of few requests.
+    The reasons are latencies over their limits. Unless the client timed the latencies, they are also too few queries,
+    too little time, and a queue that grew or, without any of these, LoadGen's own reasons. `is_few` tells that a p99 is
+    the slowest of few requests.
     """
     statements = list(over_limits(plan, p99_of(result.ttft_ms), p99_of(result.tpot_ms), is_few))
-    # LoadGen does not judge latencies that the client timed, so its verdict is then no reason.
-    if not plan.pattern.is_timed_by_client:
-        statements += shortfalls(result)
-        if queue and queue.has_grown:
-            statements.append(Statement(f"queue grew by {number(queue.growth, 2)} a second", name="queue"))
-        if not statements and not result.valid:
-            yield from result.invalid_reasons
-    yield from statements
+    # LoadGen does not judge latencies that the client timed, so only the user's limits count.
+    if plan.pattern.is_timed_by_client:
+        return statements
+    statements += shortfalls(result)
+    if queue and queue.has_grown:
+        statements.append(Statement(f"queue grew by {number(queue.growth, 2)} a second", name="queue"))
+    if not statements and not result.valid:
+        return list(result.invalid_reasons)
+    return statements
 
 
 def shortfalls(result: TestResult) -> Iterator[Statement]:
@@ -158,23 +160,13 @@ def details_of(test: TestRun, facts: RunFacts) -> TestDetails:
     failures = [request.failure for request in test.requests if request.failure]
     sent_s = sent_times(test) if plan.config.arrivals else []
     usage = telemetry.usage_of(test.recording)
-    memory = usage.get("gpu_memory_gib") if plan.config.may_see_gpus else None
+    memory = usage.get("gpu_memory_gib") if plan.config.may_see_gpus else None  # only of GPUs that may have computed
     gpu_time = gpu_time_shares.gpu_times(test, facts)
-    others_percent = 100 * (test.machine.others_cpu_cores or 0.0) / max(1, facts.system.cores)
-    is_client = bool(plan.config.endpoint)
     mfu_percent, mbu_percent = hardware_limits.peak_shares(test, facts) or (None, None)
-    price = plan.config.price_per_hour
-    counted = test.counted_result
-    # If a steady part counts, this speed is of that part, as those in `counted` are.
-    total_tokens_per_sec = test.total_tokens_per_sec
-    if test.window and test.window.requests:
-        total_tokens_per_sec = test.window.total_tokens_per_sec
     capacity = None
     # An INVALID test at a rate does not show that the server keeps that rate.
     if result.valid or not plan.pattern.is_rated:
-        capacity = cost.capacity(plan, result.samples_per_sec)
-    is_over_limits = any(over_limits(plan, p99_of(counted.ttft_ms), p99_of(counted.tpot_ms), is_few=False))
-    ran_out = telemetry.ran_out(usage, facts.concurrency, gpu_time, facts.engine_args, is_client, others_percent)
+        capacity = cost.capacity(plan, test.counted_result.samples_per_sec)
     details = TestDetails(
         whole=figures_of_test(test, plan.limits),
         steady=figures_of_steady_part(test, plan.limits),
@@ -190,6 +182,7 @@ def details_of(test: TestRun, facts: RunFacts) -> TestDetails:
         # The load pattern names the rate that is the target: the logged one, the planned one, or none.
         target_qps={"logged": result.target_qps, "planned": plan.target_qps}.get(plan.pattern.named_rate),
         achieved_qps=achieved_rate(test, plan.samples_per_query, sent_s),
+        # Without --max-failed, the first failed request ends the run.
         failed_requests=len(failures) if engine.allows_failures(plan.config.max_failed) else None,
         failures=with_counts(failures),
         early_stopping=result.early_stopping,
@@ -201,6 +194,7 @@ def details_of(test: TestRun, facts: RunFacts) -> TestDetails:
         total_input_tokens=test.total_input_tokens,
         input_lengths=test.input_lengths,
         output_lengths=test.output_lengths,
+        # answers with more tokens than were allowed
         longer=sum(request.output_tokens > plan.max_new_tokens for request in test.answered_requests),
         intervals=percentile_intervals(test),
         client_delay_ms=test.client_delay,
@@ -211,10 +205,11 @@ def details_of(test: TestRun, facts: RunFacts) -> TestDetails:
         peak_memory_gib=memory.max if memory else None,
         usage=usage,
         gpu_time=gpu_time,
-        ran_out=list(telemetry.without_more_load(ran_out) if is_over_limits else ran_out),
+        ran_out=what_ran_out(test, facts, usage, gpu_time),
+        load_effect=load_effect.effect_of_load(test),
         server=test.server,
         disagreements=list(test.server.disagreements) if test.server else [],
-        cost=cost.cost(price, counted.tokens_per_sec, total_tokens_per_sec, counted.samples_per_sec),
+        cost=cost_of(test, plan),
         capacity=capacity,
         mfu_percent=mfu_percent,
         mbu_percent=mbu_percent,
@@ -224,9 +219,42 @@ def details_of(test: TestRun, facts: RunFacts) -> TestDetails:
     return details.model_copy(update={"disagreements": [*details.disagreements, *contradictions]})
 
 
+def what_ran_out(
+    test: TestRun, facts: RunFacts, usage: Mapping[str, Usage], gpu_time: Sequence[GpuTime]
+) -> list[Statement]:
+    """Return what limited the speed of a test: the parts of the engine and the machine that were used up.
+
+    If a latency is over its limit, the statements do not advise more load. `usage` has the mean and the maximum of each
+    recorded quantity, `gpu_time` the shares of the GPUs' time.
+    """
+    counted = test.counted_result
+    others_percent = 100 * (test.machine.others_cpu_cores or 0.0) / max(1, facts.system.cores)
+    statements = telemetry.ran_out(
+        usage,
+        facts.concurrency,
+        gpu_time,
+        facts.engine_args,
+        client=bool(facts.plan.config.endpoint),
+        others_percent=others_percent,
+    )
+    if any(over_limits(facts.plan, p99_of(counted.ttft_ms), p99_of(counted.tpot_ms), is_few=False)):
+        statements = telemetry.without_more_load(statements)
+    return list(statements)
+
+
+def cost_of(test: TestRun, plan: Plan) -> Cost | None:
+    """Return the cost of a test's tokens and requests; None without a price. If a steady part counts, its speeds do."""
+    counted = test.counted_result
+    total_tokens_per_sec = test.total_tokens_per_sec
+    if test.window and test.window.requests:
+        total_tokens_per_sec = test.window.total_tokens_per_sec
+    return cost.cost(plan.config.price_per_hour, counted.tokens_per_sec, total_tokens_per_sec, counted.samples_per_sec)
+
+
 def check_same_run(test: TestRun, facts: RunFacts) -> None:
     """Raise LogError if the seeds or the minimum duration in the log are not those of the run's plan."""
     plan, log = facts.plan, test.result
+    # LoadGen logs the minimum duration in whole milliseconds.
     for name, logged, planned in (
         ("seeds", log.seeds, vars(plan.seeds)),
         ("minimum duration, ms", log.effective.get("min_duration_ms"), round(1000 * plan.min_duration_s)),
@@ -243,11 +271,12 @@ def sent_times(test: TestRun) -> list[float]:
 def achieved_rate(test: TestRun, samples_per_query: int, sent_s: Sequence[float]) -> Measured:
     """Return the rate of a test in queries/s; None or 0 if LoadGen gives none.
 
-    If the test sent requests by the user's own schedule, `sent_s` has the times, sorted, and the rate is that of
-    sending. Otherwise it is empty.
+    If the test sent requests by the user's own schedule, `sent_s` has the times of sending, sorted, and the rate is
+    that of sending. For any other test, `sent_s` is empty, and the rate follows from LoadGen's samples/s.
     """
     if sent_s and sent_s[-1] > sent_s[0]:
-        return (len(sent_s) - 1) / (sent_s[-1] - sent_s[0])
+        gaps = len(sent_s) - 1  # The time from the first request to the last is that of the gaps between them.
+        return gaps / (sent_s[-1] - sent_s[0])
     rate = test.result.samples_per_sec
     if not rate:
         return rate
@@ -257,13 +286,13 @@ def achieved_rate(test: TestRun, samples_per_query: int, sent_s: Sequence[float]
 def mean_in_flight(test: TestRun) -> Measured:
     """Return the mean number of requests in flight by Little's law: rate times mean latency.
 
-    None in Offline, where all are issued at once and there is no TTFT, and if LoadGen's rate or mean latency is not
-    known.
+    None in Offline, where all are issued at once, and if LoadGen's rate or mean latency is not known.
     """
-    log = test.result
-    if not (log.ttft_ms and log.samples_per_sec and log.mean_sample_latency_ms):
+    result = test.result
+    is_offline = not result.ttft_ms  # the only scenario without a TTFT
+    if is_offline or not (result.samples_per_sec and result.mean_sample_latency_ms):
         return None
-    return log.samples_per_sec * log.mean_sample_latency_ms / 1000
+    return result.samples_per_sec * result.mean_sample_latency_ms / 1000
 
 
 def longest_ms(test: TestRun, facts: RunFacts) -> Measured:

@@ -20,9 +20,10 @@ def measured_metrics(place: MetricPlace, tests: Sequence[Outcome]) -> list[Metri
 
 
 def columns(place: MetricPlace, tests: Sequence[Outcome], head: str, load: str) -> dict[str, TableColumn[Outcome]]:
-    """Return the columns of a table of tests: the load, the verdict, and those metrics of `place` that a test has.
+    """Return the columns of a table of tests: the load, the verdict, and metrics.
 
-    The first column has the title `head` and shows the attribute `load` of a test.
+    The metrics are those that metrics.csv lists for the table (`place`) and that at least one test has. The first
+    column has the title `head` and shows the attribute `load` of a test.
     """
     columns_by_head: dict[str, TableColumn[Outcome]] = {head: load, "verdict": attrgetter("verdict.word")}
     for metric in measured_metrics(place, tests):
@@ -31,14 +32,14 @@ def columns(place: MetricPlace, tests: Sequence[Outcome], head: str, load: str) 
 
 
 def head(outcome: Outcome) -> tuple[str, ...]:
-    """Return the titles of the row that `cells` makes of a test: the unit of its load, its
-    metrics, and one for the verdict.
+    """Return the titles of the row that `cells` makes of a test: the unit of its load, its metrics, and the last title.
 
-    In a row of latencies, the last title is their unit; in a row of a batch, it says that the verdict is LoadGen's.
+    The last cell of a row has the verdict. Its title is the unit of the latencies in the row or, in a row of a batch,
+    says that the verdict is LoadGen's.
     """
     place = row_of(outcome)
-    last = "(ms)" if place == "row" else "LoadGen"
-    return (outcome.unit, *(metric.short for metric in metrics_of(place)), last)
+    last_title = "(ms)" if place == "row" else "LoadGen"
+    return (outcome.unit, *(metric.short for metric in metrics_of(place)), last_title)
 
 
 def cells(outcome: Outcome) -> tuple[str, ...]:
@@ -48,9 +49,8 @@ def cells(outcome: Outcome) -> tuple[str, ...]:
 
 
 def row_of(outcome: Outcome) -> MetricPlace:
-    """Return which metrics the row of a test shows: those of a batch for queries one after the
-    other, else those of a "row".
-    """
-    if outcome.unit == Sequential.unit:
+    """Return the kind of a test's row, by which metrics.csv says which metrics the row shows."""
+    sends_one_after_another = outcome.unit == Sequential.unit  # queries of a batch of samples
+    if sends_one_after_another:
         return "batch row"
     return "row"

@@ -64,8 +64,8 @@ class Requirement(NamedTuple):
     """One thing that a run may need.
 
     `find` describes what is there, or raises UsageError. `mend` is the remedy in words, and `command` the shell command
-    that remedies it, unless the error has one. The check is not made if the check named `after` failed. A run begins
-    with the checks that are `first`. A failure of a `note` does not keep a run from going on.
+    that remedies it, unless the error has one. The check is not made if the check named `depends_on` failed. A run
+    begins with the checks that are `is_made_at_start`. A run can go on after a failure if the check `may_fail`.
     """
 
     name: str
@@ -73,9 +73,9 @@ class Requirement(NamedTuple):
     applies: Callable[[RunConfig], object] = lambda config: True
     mend: str = ""
     command: Callable[[RunConfig], str] = lambda config: ""
-    after: str = ""
-    first: bool = False
-    note: bool = False
+    depends_on: str = ""
+    is_made_at_start: bool = False
+    may_fail: bool = False
 
 
 class Finding(NamedTuple):
@@ -100,31 +100,31 @@ class Finding(NamedTuple):
 
 
 def findings(config: RunConfig) -> Iterator[Finding]:
-    """Yield what was found for each requirement, for the command doctor.
+    """Yield the result of each check of what a run needs, for the command doctor.
 
-    A check that the run does not need is not made, nor is one that depends on a check (`after`) that failed or was not
-    made for that reason.
+    A check is not made if this run does not need it, or if it depends on a check that failed or was not made.
     """
-    failed = set[str]()
+    unmet = set[str]()  # the names of checks that failed, and of those that were not made for that reason
     with contextlib.suppress(BenchmarkError):  # One of the checks below reports the error.
-        config = discovery.config_of_served_model(config)
+        config = discovery.config_of_served_model(config)  # with the model that the server has
     for check in CHECKS:
         if not check.applies(config):
             yield Finding(check.name, "not needed")
-        elif check.after in failed:
-            failed.add(check.name)
-            yield Finding(check.name, "unknown", f"not looked at: {check.after} failed")
+        elif check.depends_on in unmet:
+            unmet.add(check.name)
+            yield Finding(check.name, "unknown", f"not looked at: {check.depends_on} failed")
         else:
             result = finding(check, config)
             if result.status == "failed":
-                failed.add(check.name)
+                unmet.add(check.name)
             yield result
 
 
 def finding(check: Requirement, config: RunConfig) -> Finding:
-    """Make one check and return what it found. Its error is a note if a run can go on without what it checks.
+    """Make one check and return its result.
 
-    A command that the error names as its remedy takes the place of the check's own.
+    If the check fails although a run can go on without what it looks for, its status is "note" and not "failed". The
+    shell command of the remedy is the one that the error names or, if it names none, the usual one of the check.
     """
     try:
         return Finding(check.name, "ok", check.find(config))
@@ -133,14 +133,20 @@ def finding(check: Requirement, config: RunConfig) -> Finding:
             problem, command = error.text, error.command
         else:
             problem, command = first_line(error), check.command(config)
-        status: CheckStatus = "note" if check.note else "failed"
+        status: CheckStatus = "note" if check.may_fail else "failed"
         return Finding(check.name, status, problem.removesuffix("."), check.mend, command)
 
 
-def require(config: RunConfig) -> None:
-    """Make the checks that a run begins with. Raises UsageError for the first failure, with its remedy."""
+def require(config: RunConfig, only: str = "") -> None:
+    """Make the checks that a run begins with or, if `only` is given, the check of that name alone.
+
+    Raises UsageError for the first failure, with its remedy.
+    """
     for check in CHECKS:
-        if not check.first or not check.applies(config):
+        is_wanted = check.is_made_at_start
+        if only:
+            is_wanted = check.name == only
+        if not is_wanted or not check.applies(config):
             continue
         result = finding(check, config)
         if result.status == "failed":
@@ -151,19 +157,19 @@ def require(config: RunConfig) -> None:
 def packages(config: RunConfig) -> str:
     """Return how many packages have the required versions.
 
-    In a checkout, they must be those of a lock file: the engine's or, with an endpoint, the client's. An installed
-    package has bounds of its own. Raises UsageError, which names the first packages that differ and the command that
-    installs them.
+    If this program runs in a checkout, the versions must be those of a lock file: the engine's or, with an endpoint,
+    the client's. If it was installed as a package, the bounds in that package's metadata count. Raises UsageError,
+    which names the first packages that differ and the command that installs them.
     """
     if not IS_CHECKOUT:
         return packages_in_bounds()
     if config.endpoint:
-        lock = LOCKS["client"]
+        pip_arguments = LOCKS["client"]
     elif is_for_cpu():
-        lock = LOCKS["cpu"]
+        pip_arguments = LOCKS["cpu"]
     else:
-        lock = LOCKS["gpu"]
-    lock_name = lock.rpartition(" ")[2]  # The last of pip's arguments is the file with the versions.
+        pip_arguments = LOCKS["gpu"]
+    lock_name = pip_arguments.rpartition(" ")[2]  # The last argument is the lock file, which has the versions.
     required = dict(re.findall(r"^([\w.-]+)==([^\s;#]+)", (ROOT / lock_name).read_text(), re.M))
     wrong = []
     for name, version in required.items():
@@ -172,7 +178,7 @@ def packages(config: RunConfig) -> str:
             wrong.append(f"{name} {installed} for {version}")
     if wrong:
         problem = f"not as in {lock_name}: {first_of(wrong, SHOWN_PACKAGES)}"
-        raise UsageError(problem, command=f"{sys.executable} -m pip install {lock}")
+        raise UsageError(problem, command=f"{sys.executable} -m pip install {pip_arguments}")
     return f"{len(required)} as in {lock_name}"
 
 
@@ -185,7 +191,8 @@ def packages_in_bounds() -> str:
     allowed, wrong = 0, []
     for line in metadata.requires(DISTRIBUTION) or ():
         requirement = requirements.Requirement(line)
-        if requirement.marker and not requirement.marker.evaluate({"extra": ""}):
+        applies_here = not requirement.marker or requirement.marker.evaluate({"extra": ""})  # "": without any extra
+        if not applies_here:
             continue
         installed = installed_version(requirement.name)
         if installed != MISSING and requirement.specifier.contains(installed, prereleases=True):
@@ -214,8 +221,10 @@ def vllm(config: RunConfig) -> str:
     Raises UsageError if vLLM is not installed or is incomplete, or if it does not know an engine argument of the run.
     """
     place, version = vllm_source.folder(), system.System(packages=software.versions()).vllm_version
+    # An installation is incomplete if it lacks the server.
     if not version or not place or not (place / "entrypoints" / "openai" / "api_server.py").is_file():
-        raise UsageError(f"no vLLM that can be started in {sys.executable}", command=engine_command())
+        problem = f"no vLLM that can be started in {sys.executable}; with --endpoint, none is needed"
+        raise UsageError(problem, command=engine_command())
     extra_args(config)  # It raises UsageError for an argument that vLLM does not know.
     return f"{version}; `{serve_command()}` starts its server"
 
@@ -231,7 +240,10 @@ def is_for_cpu() -> bool:
 
 
 def serve_command() -> str:
-    """Return the command that starts vLLM's server here. Some builds of vLLM install no `vllm` command."""
+    """Return the command that starts vLLM's server here, without its last word, which is the model's name.
+
+    Some builds of vLLM install no `vllm` command.
+    """
     if "vllm" in metadata.entry_points(group="console_scripts").names:
         return "vllm serve"
     return "python -m vllm.entrypoints.openai.api_server --model"
@@ -249,7 +261,9 @@ def local_server_command(config: RunConfig) -> str:
     if port and background_load.listener_ids(port):
         return ""
     command = f"{serve_command()} {config.model_path}"
-    return f"{command} --port {port}" if port else command
+    if not port:  # The address names no port.
+        return command
+    return f"{command} --port {port}"
 
 
 def gpu(config: RunConfig) -> str:
@@ -261,7 +275,8 @@ def gpu(config: RunConfig) -> str:
     if not detected.gpus:
         raise UsageError("no GPU is visible to this process")
     required = required_cuda()
-    if major_version(detected.cuda or "0") < required:
+    supported = major_version(detected.cuda or "0")  # Without a driver, there is no version.
+    if supported < required:
         raise UsageError(
             f"driver {detected.driver} supports CUDA {detected.cuda}, torch needs {required}: install a newer one"
         )
@@ -285,7 +300,7 @@ def gpu_settings(config: RunConfig) -> str:
     """Return the settings of the GPUs that affect their speed, in words.
 
     Raises UsageError if a power limit is below the maker's, or if the vboost slider is not set as in the fastest
-    published results. A GPU without that slider is fine.
+    published results.
     """
     settings = nvml.gpu_settings()
     problems = []
@@ -293,7 +308,7 @@ def gpu_settings(config: RunConfig) -> str:
         if limit < default:
             problems.append(f"power limit {limit:,.0f} of {default:,.0f} W: `nvidia-smi -pl {default:.0f}`")
             break  # One GPU is enough as an example.
-    if settings.get("vboost", PUBLISHED_VBOOST) != PUBLISHED_VBOOST:
+    if settings.get("vboost", PUBLISHED_VBOOST) != PUBLISHED_VBOOST:  # A GPU without the slider has no such setting.
         problems.append(f"published H200 pools set vboost {PUBLISHED_VBOOST}; here {settings['vboost']}")
     if problems:
         raise UsageError("; ".join(problems))
@@ -316,7 +331,7 @@ def card_limits(config: RunConfig) -> str:
 def cpu(config: RunConfig) -> str:
     """Return the number of CPU cores and their vector instructions.
 
-    Raises UsageError if vLLM needs more than they have.
+    Raises UsageError if the CPU lacks vector instructions without which vLLM does not start.
     """
     flags = system.cpu_flags()
     if platform.machine() == "x86_64" and "avx2" not in flags:
@@ -332,13 +347,14 @@ def shm(config: RunConfig) -> str:
     Raises UsageError if too little is free, which is common in containers. A system without /dev/shm is not checked.
     """
     gpus = nvml.gpus()
-    tensor, engines = parallelism(config, gpus, checkpoint.weight_bytes(config))
+    # vLLM starts an engine for each copy of the model, and a worker for each GPU of a copy.
+    gpus_per_copy, copies = parallelism(config, gpus, checkpoint.weight_bytes(config))
     try:
         file_system = os.statvfs(SHM)
     except OSError:
         return f"no {SHM} on this system"
     free_mib = file_system.f_bavail * file_system.f_frsize / MIB
-    needed_mib = shm_bytes(engines, tensor, bool(gpus)) / MIB
+    needed_mib = shm_bytes(engines=copies, workers=gpus_per_copy, on_gpus=bool(gpus)) / MIB
     if free_mib < needed_mib:
         raise UsageError(
             f"{SHM} has {free_mib:,.0f} MiB free, and vLLM's processes need {needed_mib:,.0f}: in a container, "
@@ -348,10 +364,10 @@ def shm(config: RunConfig) -> str:
 
 
 def shm_bytes(engines: int, workers: int, on_gpus: bool) -> int:
-    """Return the bytes of shared memory that `engines` engines with `workers` workers each need.
+    """Return the bytes of shared memory that so many of vLLM's engines need, each with so many workers.
 
-    On a GPU, a single worker runs in the engine's own process and needs none. Raises UsageError if the environment
-    variable for the size of a chunk is no whole number.
+    On a GPU, a single worker runs in the engine's own process and needs no shared memory. Raises UsageError if the
+    environment variable for the size of a chunk is no whole number.
     """
     text = os.environ.get(CHUNK_VARIABLE, str(CHUNK_MIB))
     chunk_mib = whole_number(text)
@@ -359,16 +375,18 @@ def shm_bytes(engines: int, workers: int, on_gpus: bool) -> int:
         raise UsageError(f"{CHUNK_VARIABLE} takes a whole number of MiB; got {text!r}.")
     if on_gpus and workers == 1:
         return 0
-    return engines * CHUNKS * chunk_mib * MIB  # Each engine has a message queue of so many chunks.
+    queue_bytes = CHUNKS * chunk_mib * MIB  # An engine and its workers share a message queue of CHUNKS chunks.
+    return engines * queue_bytes
 
 
 def other_programs(config: RunConfig) -> str:
     """Return "idle" if other programs take little of the machine now, or why that is not known.
 
-    Raises UsageError if they take much.
+    Raises UsageError if they take much. The processes of a server that the run uses (its `endpoint`) do not count.
     """
-    with background_load.watch_others(background_load.busy_gpus(), bool(nvml.gpus()), config.endpoint) as load:
-        time.sleep(WATCH_S)
+    busy_gpus, has_gpus = background_load.busy_gpus(), bool(nvml.gpus())
+    with background_load.watch_others(busy_gpus, has_gpus, config.endpoint) as load:
+        time.sleep(WATCH_S)  # The load is measured meanwhile.
     warnings = load.warnings("just now")
     if warnings:
         raise UsageError("; ".join(warnings))
@@ -390,7 +408,7 @@ def model(config: RunConfig) -> str:
     """
     size = checkpoint.weight_bytes(config)
     checkpoint.title(config)  # It raises UsageError if quantize.json is damaged.
-    if config.is_in_process:
+    if config.is_in_process:  # A server has loaded the model already, so it supports its architecture.
         checkpoint.check_architecture(config)
     token = ""
     if not Path(config.model_path).is_dir():
@@ -405,7 +423,7 @@ def model_disk(config: RunConfig) -> str:
     """
     if Path(config.model_path).is_dir():
         return config.model_path
-    for name in ("model.safetensors", "model.safetensors.index.json"):  # weights in one file, or in several
+    for name in ("model.safetensors", "model.safetensors.index.json"):  # the weights, or the list of their files
         cached = try_to_load_from_cache(config.model_path, name)
         if isinstance(cached, str) and has_all_weights(Path(cached).parent, config):
             return f"downloaded, in {constants.HF_HUB_CACHE}"
@@ -427,12 +445,11 @@ def has_all_weights(snapshot: Path, config: RunConfig) -> bool:
 
 
 def memory(config: RunConfig) -> str:
-    """Return the least memory that vLLM needs: for the weights and the KV cache of one sequence.
+    """Return in words the least memory that vLLM needs: for the weights and the KV cache of one sequence.
 
-    Both are split over the GPUs that share one copy of the model. Raises UsageError if they do not fit a GPU or,
-    without a GPU, the machine's free memory. With engine arguments that change the need, and with GPUs of other hosts,
-    only vLLM can tell.
+    Raises UsageError if both together do not fit a GPU or, without a GPU, the machine's free memory.
     """
+    # With engine arguments that change the need, and with GPUs of other hosts, only vLLM can tell.
     if MEMORY_ARGUMENTS & set(config.engine_args) or config.has_other_hosts:
         return "as --engine-arg says"
     gpus, tokens = nvml.gpus(), config.least_context
@@ -442,6 +459,7 @@ def memory(config: RunConfig) -> str:
     if gpus:
         smallest = min(gpu.memory for gpu in gpus)
         free, place = int(config.memory_share * smallest), "of each GPU are vLLM's"
+    # Both are split over the GPUs that share one copy of the model.
     weights_each, sequence_each = weights / gpus_per_copy, sequence / gpus_per_copy
     need = f"{gib_text(weights_each)} GiB of weights and {gib_text(sequence_each)} for {tokens:,} tokens"
     if weights_each + sequence_each > free:
@@ -471,9 +489,7 @@ def samples(config: RunConfig) -> str:
 
 
 def sentences(config: RunConfig) -> str:
-    """Return the sentence splitter of the scores. Raises UsageError if it is not NLTK's, as in the
-    official evaluation.
-    """
+    """Return the name of the sentence splitter that the scores use. Raises UsageError if it is not MLPerf's, NLTK's."""
     splitter_name, _ = sentence_splitter()
     if splitter_name != "nltk punkt_tab":
         raise UsageError("NLTK's punkt_tab is missing or damaged: ROUGE-Lsum and gen_len will be approximate")
@@ -489,56 +505,60 @@ HAS_ENDPOINT = attrgetter("endpoint")
 HAS_OFFICIAL_DATA = attrgetter("is_official_workload")
 CHECKS = (
     Requirement("Python", lambda run: f"{platform.python_version()}, {sys.executable}"),
-    Requirement("packages", packages, note=True),
+    Requirement("packages", packages, may_fail=True),
     Requirement(
         "server",
         lambda run: f"{', '.join(run.endpoint)}: {', '.join(discovery.list_models(run)) or 'lists no model'}",
         HAS_ENDPOINT,
         command=local_server_command,
     ),
-    Requirement("tokenizer", tokenizer, after="server", first=True),
-    Requirement("model", model, after="tokenizer", first=True),
-    Requirement("vLLM", vllm, IS_IN_PROCESS, first=True),
+    Requirement("tokenizer", tokenizer, depends_on="server", is_made_at_start=True),
+    Requirement("model", model, depends_on="tokenizer", is_made_at_start=True),
+    Requirement("vLLM", vllm, IS_IN_PROCESS, is_made_at_start=True),
     Requirement(
         "memory",
         memory,
         IS_IN_PROCESS,
         "--quantization fp8, more GPUs, or a shorter --max-model-len",
-        after="model",
-        first=True,
+        depends_on="model",
+        is_made_at_start=True,
     ),
-    Requirement("/dev/shm", shm, IS_IN_PROCESS, after="model", first=True),
-    Requirement("GPU", gpu, is_on_gpu, "`nvidia-smi` shows them", after="vLLM"),
-    Requirement("GPU settings", gpu_settings, is_on_gpu, after="GPU", note=True),
-    Requirement("limits", card_limits, is_on_gpu, after="GPU", note=True),
+    Requirement("/dev/shm", shm, IS_IN_PROCESS, depends_on="model", is_made_at_start=True),
+    Requirement("GPU", gpu, is_on_gpu, "`nvidia-smi` shows them", depends_on="vLLM"),
+    Requirement("GPU settings", gpu_settings, is_on_gpu, depends_on="GPU", may_fail=True),
+    Requirement("limits", card_limits, is_on_gpu, depends_on="GPU", may_fail=True),
     Requirement("CPU", cpu, lambda run: run.is_in_process and is_for_cpu()),
     Requirement(
-        "other programs", other_programs, mend="end them; `top` and `nvidia-smi` show them", after="server", note=True
+        "other programs",
+        other_programs,
+        mend="end them; `top` and `nvidia-smi` show them",
+        depends_on="server",
+        may_fail=True,
     ),
-    Requirement("results", results_disk, first=True),
-    Requirement("model's disk", model_disk, IS_IN_PROCESS, "HF_HOME on a larger disk", after="model"),
-    Requirement("data", cnn_dailymail.location, HAS_OFFICIAL_DATA, first=True),
-    Requirement("samples", samples, after="model"),
+    Requirement("results", results_disk, is_made_at_start=True),
+    Requirement("model's disk", model_disk, IS_IN_PROCESS, "HF_HOME on a larger disk", depends_on="model"),
+    Requirement("data", cnn_dailymail.location, HAS_OFFICIAL_DATA, is_made_at_start=True),
+    Requirement("samples", samples, depends_on="model"),
     Requirement(
         "sentences",
         sentences,
         lambda run: run.is_official_workload and run.mode != "performance",
         command=lambda run: splitter_command(),
-        note=True,
+        may_fail=True,
     ),
     Requirement(
-        "submodule", submodule, lambda run: not run.model_spec.deviation and (ROOT / ".git").exists(), note=True
+        "submodule", submodule, lambda run: not run.model_spec.deviation and (ROOT / ".git").exists(), may_fail=True
     ),
     Requirement(
         "telemetry",
         lambda run: gpu_names(exporter.exporter_reading(run.telemetry_url).models),
         attrgetter("telemetry_url"),
-        first=True,
+        is_made_at_start=True,
     ),
-    Requirement("API", api_text, HAS_ENDPOINT, after="tokenizer"),
-    Requirement("prefix cache", prefix_cache, HAS_ENDPOINT, after="API"),
-    Requirement("delivery", delivery_text, HAS_ENDPOINT, after="API"),
+    Requirement("API", api_text, HAS_ENDPOINT, depends_on="tokenizer"),
+    Requirement("prefix cache", prefix_cache, HAS_ENDPOINT, depends_on="API"),
+    Requirement("delivery", delivery_text, HAS_ENDPOINT, depends_on="API"),
     Requirement(
-        "chat template", chat_template, HAS_ENDPOINT, "`--chat-template FILE` at the server", after="tokenizer"
+        "chat template", chat_template, HAS_ENDPOINT, "`--chat-template FILE` at the server", depends_on="tokenizer"
     ),
 )

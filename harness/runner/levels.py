@@ -8,7 +8,7 @@ from time import monotonic
 from typing import NamedTuple
 
 from harness.config.patterns import SURE_P90_QUERIES
-from harness.config.plan import Plan, TestPart, minutes
+from harness.config.plan import Plan, TestPart, duration_text
 from harness.config.setting_types import MOST_CONCURRENT
 from harness.core.errors import NotAcceptedError
 from harness.core.formatting import number, plural
@@ -34,11 +34,11 @@ class LevelCurve(RateSource):
     def outlook(self, plan: Plan) -> TestPart | None:
         """Return what the run does before its performance test, for the user: it tests each lower level.
 
-        A level is a number of requests in flight. The performance test is at the highest one. None if there is no lower
-        level. If the user gave no levels, their number is known only once the engine runs, and so is the time. If the
-        user gave levels, the time is a lower bound: slow requests make a test longer, and the trials are not counted.
+        A level is a number of requests in flight. The performance test is at the highest level. None if there is no
+        lower level.
         """
         if not plan.config.levels:
+            # The user gave no levels, so their number, and with it the time, is known only once the engine runs.
             text = "up to what the engine computes at once, each as long as the last"
             return TestPart("a test at each power of four", text, seconds=None)
         *lower, _highest = fitting_levels(plan.config.levels, plan)
@@ -51,18 +51,20 @@ class LevelCurve(RateSource):
             if length:  # The number of requests and the seconds of this level's test are known.
                 _requests, seconds = length
             total_s += seconds
-        level_text = f"each of {SURE_P90_QUERIES} requests or more, after a trial of at most {minutes(TRIAL_S)}"
-        text = f"at least {minutes(total_s)}, {level_text}"
+        # LoadGen needs SURE_P90_QUERIES requests for its estimate of the p90 latency.
+        level_text = f"each of {SURE_P90_QUERIES} requests or more, after a trial of at most {duration_text(TRIAL_S)}"
+        # The time is a lower bound: slow requests make a test longer, and the trials are not counted.
+        text = f"at least {duration_text(total_s)}, {level_text}"
         return TestPart(plural(len(lower), "lower level"), text, total_s, bound="at least ")
 
     def least_s(self, plan: Plan) -> float | None:
         return plan.min_duration_s
 
     def find(self, bench: Bench) -> Plan:
-        """Test the lower levels one after the other.
+        """Test the lower levels one after the other, and return the plan of the test at the highest level.
 
-        Return the plan of the highest level, which is the performance test. Levels for which --minutes has no time are
-        left out, and a line on the screen says so.
+        A level is a number of requests in flight. The test at the highest level is the performance test, which does not
+        run here. Levels for which --minutes has no time are left out, and a line on the screen says so.
         """
         all_levels = levels_of(bench.plan.config.levels, bench.at_once)
         levels = fitting_levels(all_levels, bench.plan)
@@ -73,7 +75,7 @@ class LevelCurve(RateSource):
         for level in lower:
             plan = plan_at_level(bench, level)
             if level == lower[0]:  # The first trial shows a rate, from which the times of all tests are estimated.
-                bench.say(self.total(plan))
+                bench.say(self.total(plan))  # the parts of the run, and how long they take
             bench.test(plan)
         return plan_at_level(bench, highest)
 
@@ -83,8 +85,9 @@ class LevelSearch(RateSource):
 
     before = TestPart(
         "search for the highest concurrency",
-        f"{minutes(LEAST_LEVELS * PROBE_S)} to {minutes(MOST_SEARCH_S)}: levels of at least {minutes(PROBE_S)}, each "
-        f"after a trial of at most {minutes(TRIAL_S)}",  # The trial tells LoadGen its rate.
+        f"{duration_text(LEAST_LEVELS * PROBE_S)} to {duration_text(MOST_SEARCH_S)}: levels of at least "
+        f"{duration_text(PROBE_S)}, each "
+        f"after a trial of at most {duration_text(TRIAL_S)}",  # The trial tells LoadGen its rate.
         LEAST_LEVELS * PROBE_S,
         "at least ",
     )
@@ -98,7 +101,7 @@ class LevelSearch(RateSource):
         most_s = MOST_SEARCH_S + level_s(plan)
         if plan.config.minutes:
             most_s = min(most_s, 60 * plan.config.minutes)
-        return f"{super().total(plan)}; about {minutes(most_s)} at most"
+        return f"{super().total(plan)}; about {duration_text(most_s)} at most"
 
     def find(self, bench: Bench) -> Plan:
         """Return the plan of the highest level (number of requests in flight) that keeps the limits.
@@ -107,7 +110,7 @@ class LevelSearch(RateSource):
         Raises NotAcceptedError if no tested level keeps the limits. If lower levels were not tested, the message says
         how to test one.
         """
-        # If --minutes sets an end, the search ends early enough for the full test.
+        # If --minutes sets an end (`bench.until`), the search ends early enough for the full test.
         until = min(monotonic() + MOST_SEARCH_S, bench.until - level_s(bench.plan))
         search = LevelSearchState(bench.goal, partial(run_level, bench), until)
         highest = search.highest(first=max(1, bench.at_once // 4), most=MOST_CONCURRENT)
@@ -116,7 +119,7 @@ class LevelSearch(RateSource):
         if highest:
             return plan_at_level(bench, highest)
         lowest = min(search.levels, default=1)
-        if lowest > 1:
+        if lowest > 1:  # The search ended before it came to the lowest possible level, a single request.
             raise NotAcceptedError(
                 f"{plural(lowest, 'request')} in flight, the lowest level that was tested, exceed the limits, and the "
                 f"search is over: --concurrency {max(1, lowest // 4)} tests a lower one."
@@ -130,9 +133,10 @@ def level_s(plan: Plan) -> float:
 
 
 def levels_of(given: Sequence[int], concurrency: int) -> list[int]:
-    """Return the levels to test: the `given` ones or, if there are none, powers of four and, last, `concurrency`.
+    """Return the levels (numbers of requests in flight) to test, in ascending order.
 
-    `concurrency` is what the engine computes at once.
+    They are the `given` levels or, if there are none, the powers of LEVEL_RATIO below `concurrency` and then
+    `concurrency` itself: the number of requests that the engine computes at once.
     """
     if given:
         return list(given)
@@ -145,9 +149,10 @@ def levels_of(given: Sequence[int], concurrency: int) -> list[int]:
 
 
 def fitting_levels(levels: Sequence[int], plan: Plan) -> list[int]:
-    """Return the levels that --minutes has time for; all of them without --minutes.
+    """Return the levels (numbers of requests in flight) that --minutes has time to test; all without --minutes.
 
-    If some have to be left out, the others are spread evenly, and include the last and, if possible, the first.
+    If some levels have to be left out, those that are returned are spread evenly over the list. They include the last
+    level and, unless there is time for only a single level, the first.
     """
     if not plan.config.minutes:
         return list(levels)
@@ -158,16 +163,17 @@ def fitting_levels(levels: Sequence[int], plan: Plan) -> list[int]:
         return [levels[-1]]
     last_place = len(levels) - 1
     fitting = []
-    for index in range(most_levels):
+    for index in range(most_levels):  # from the first place in the list to the last, in even steps
         place = round(index * last_place / (most_levels - 1))
         fitting.append(levels[place])
     return fitting
 
 
 def plan_at_level(bench: Bench, level: int) -> Plan:
-    """Return the plan of a test at a level. A short trial gives the rate that LoadGen has to expect there.
+    """Return the plan of a test at a level (a number of requests in flight).
 
-    A margin is added, since LoadGen plans the number of samples by this rate: too few would make the test INVALID.
+    A short trial shows the rate that LoadGen has to expect at this level. A margin is added, since LoadGen plans the
+    number of samples by this rate: too few would make the test INVALID.
     """
     trial = bench.trial(replace(bench.plan, concurrency=level))
     rate = OFFLINE_MARGIN * trial.samples_per_sec
@@ -181,6 +187,7 @@ def run_level(bench: Bench, level: int) -> Outcome | None:
     A trial comes first: it sends the load without LoadGen, to measure the rate from which LoadGen plans the test. None
     if the server refuses requests in the trial, because so many are in flight.
     """
+    # As a probe, the trial does not fail if the server refuses requests.
     trial = bench.trial(replace(bench.plan, concurrency=level), is_probe=True)
     if trial.full_at is not None:  # Requests were refused while the server was answering `full_at` others.
         bench.say(f"{level:,} in flight: the server refused some, full at {trial.full_at:,} in flight")
@@ -192,29 +199,35 @@ def run_level(bench: Bench, level: int) -> Outcome | None:
     return bench.test(short_plan)
 
 
-class Level(NamedTuple):
-    """The tests of a level: their number, and the p99 over all their requests that is nearest to its limit, as a share
-    of the limit; infinite if the server refused some of the requests.
+class LevelResult(NamedTuple):
+    """The tests of a level (a number of requests in flight), all of whose requests count together.
+
+    `p99_share` is the p99 of TTFT or that of TPOT, as a share of its limit: the larger of the two shares, and infinite
+    if the server refused requests. `is_doubtful` says that the latencies may not be the engine's: a buffer held answers
+    back, or other programs were busy on the machine.
     """
 
-    tests: int
-    share: float
+    test_count: int
+    p99_share: float
+    is_doubtful: bool = False
 
     @property
-    def holds(self) -> bool:
-        """Tell whether the level kept both limits over all its tests: `share` is a p99, divided by its limit."""
-        return self.share <= 1
+    def keeps_limits(self) -> bool:
+        """Tell whether both p99, over all tests of the level, are within their limits."""
+        return self.p99_share <= 1
 
     @property
     def is_sure(self) -> bool:
-        """Tell whether another test would not change the verdict.
+        """Tell whether the level (a number of requests in flight) needs no further test.
 
-        This is so if the p99 is far from the limit (CLEAR_RATIO), if the level was tested the most times that are
-        allowed, or if two or more tests, taken together, exceed a limit.
+        That is so if the p99 is far from its limit and is surely the engine's, if several tests, taken together, exceed
+        a limit, or if there were as many tests as are allowed.
         """
-        is_near = 1 / CLEAR_RATIO < self.share < CLEAR_RATIO
-        has_failed_together = self.tests > 1 and not self.holds
-        return self.tests >= MOST_TESTS_OF_ONE_LEVEL or not is_near or has_failed_together
+        is_near_limit = 1 / CLEAR_RATIO < self.p99_share < CLEAR_RATIO
+        is_clear = not is_near_limit and not self.is_doubtful
+        has_failed_together = self.test_count > 1 and not self.keeps_limits
+        has_most_tests = self.test_count >= MOST_TESTS_OF_ONE_LEVEL
+        return is_clear or has_failed_together or has_most_tests
 
 
 class LevelSearchState:
@@ -225,14 +238,14 @@ class LevelSearchState:
     """
 
     def __init__(self, goal: Goal, test: Callable[[int], Outcome | None], until: float = inf) -> None:
-        """Begin a search without any tests. `goal` has the limits.
+        """Begin a search for the highest level (number of requests in flight) that keeps the limits of `goal`.
 
-        `test` tests a level and returns the outcome of all its tests, None if the server refused some requests. `until`
-        is the time on the monotonic clock from which on no further level is tested.
+        `test` tests a level once more and returns the outcome of all its tests together, None if the server refused
+        requests. `until` is the time on the monotonic clock from which on no further level is tested.
         """
         self.goal, self.test, self.until = goal, test, until
-        self.levels: dict[int, Level] = {}
-        self.tests = 0
+        self.levels: dict[int, LevelResult] = {}  # the tested levels
+        self.test_count = 0  # the tests of all levels
 
     @property
     def is_out_of_time(self) -> bool:
@@ -242,66 +255,80 @@ class LevelSearchState:
     @property
     def is_over(self) -> bool:
         """Tell whether the search has made the most tests or has no time for another."""
-        return self.tests >= MOST_LEVEL_TESTS or self.is_out_of_time
+        return self.test_count >= MOST_LEVEL_TESTS or self.is_out_of_time
 
     def highest(self, first: int, most: int) -> int | None:
-        """Return the highest level up to `most` that keeps the limits; None if no tested level does.
+        """Return the highest level (number of requests in flight) up to `most` that keeps the limits.
 
-        Levels double from `first` until one exceeds a limit. Then the gap between the highest level that keeps the
-        limits and the lowest that does not is halved, until the two are within FINAL_RATIO. The lower one is then
-        tested once more. If it fails, the search goes on below it. If time or tests run out, the highest level that has
-        kept the limits so far is returned.
+        Levels double from `first` until one exceeds a limit. Then the search goes on between the highest level that
+        keeps the limits and the lowest that does not, until the two are within FINAL_RATIO. The lower of the two is
+        then tested once more. If that level fails, the search goes on below. If time or tests run out, the highest
+        level that has kept the limits so far is returned. None if there is no such level.
         """
         while not self.is_over:
             low, high = self.ends(most)  # low is 0 if no level has kept the limits; high is most + 1 if none has failed
+            is_gap_closed = high - low <= 1 or (low > 0 and high / low <= FINAL_RATIO)
             if not self.levels:
-                level = min(first, most)
-            elif high - low <= 1 or (low and high / low <= FINAL_RATIO):
-                if not low:  # Even a level of 1 failed.
-                    return None
+                self.judge(min(first, most), is_final=False)
+            elif is_gap_closed and not low:  # Even a level of 1 failed.
+                return None
+            elif is_gap_closed:
                 self.judge(low, is_final=True)
-                if self.levels[low].holds:
+                if self.levels[low].keeps_limits:
                     return low
-                continue
             else:
-                level = isqrt(max(low, 1) * high)  # the geometric mean, the middle in terms of ratios
-                if high > most:  # No level has failed yet.
-                    level = min(2 * low, most)
-                level = min(max(level, low + 1), high - 1)  # A level at an end has been tested already.
-            self.judge(level, is_final=False)
-        low, _high = self.ends(most)
+                self.judge(level_between(low, high, most), is_final=False)
+        low, _high = self.ends(most)  # The time or the tests ran out.
         return low or None
 
     def ends(self, most: int) -> tuple[int, int]:
-        """Return the two ends of the gap that is still to be searched.
+        """Return the two levels (numbers of requests in flight) between which the search goes on, the lower first.
 
-        The upper end is the lowest tested level that exceeds a limit, or `most` + 1 if none does. The lower end is the
-        highest level below the upper end that keeps the limits, or 0 if none does.
+        The upper level is the lowest tested level that exceeds a limit, or `most` + 1 if none does. The lower level is
+        the highest tested level below the upper one that keeps the limits, or 0 if none does.
         """
         high = most + 1
-        for level, tests in self.levels.items():
-            if not tests.holds:
+        for level, level_result in self.levels.items():
+            if not level_result.keeps_limits:
                 high = min(high, level)
         low = 0
-        for level, tests in self.levels.items():
-            if tests.holds and level < high:
+        for level, level_result in self.levels.items():
+            if level_result.keeps_limits and level < high:
                 low = max(low, level)
         return low, high
 
     def judge(self, level: int, is_final: bool) -> None:
-        """Test a level until its result is sure, or the search is over.
+        """Test a level (a number of requests in flight) until it needs no further test, or the search is over.
 
-        A level that keeps the limits is tested again only if it is near a limit and may be the result of the search
-        (`is_final`), and then once.
+        A level that keeps the limits is tested once more only if a p99 is near its limit and the level may be the
+        result of the search (`is_final`).
         """
         while not self.is_over:
-            level_so_far = self.levels.get(level)
-            if level_so_far:
-                needs_confirmation = is_final and level_so_far.tests == 1
-                if level_so_far.is_sure or (level_so_far.holds and not needs_confirmation):
+            result_so_far = self.levels.get(level)
+            if result_so_far:
+                needs_confirmation = is_final and result_so_far.test_count == 1
+                if result_so_far.is_sure or (result_so_far.keeps_limits and not needs_confirmation):
                     return
-            self.tests += 1
-            outcome = self.test(level)  # of all tests of this level together
-            tests = level_so_far.tests + 1 if level_so_far else 1
-            share = max(self.goal.shares(outcome)) if outcome else inf  # None: the server refused some requests
-            self.levels[level] = Level(tests, share)
+            self.test_count += 1
+            outcome = self.test(level)  # the outcome of all tests of this level together
+            tests_of_level = result_so_far.test_count + 1 if result_so_far else 1
+            if outcome is None:  # The server refused requests. An infinite share needs no second test.
+                self.levels[level] = LevelResult(tests_of_level, p99_share=inf)
+            else:
+                # A buffer held answers back, or other programs were busy: the latencies may not be the engine's.
+                is_doubtful = outcome.is_buffered or bool(outcome.background_load)
+                p99_share = max(self.goal.shares(outcome))  # of TTFT's limit or of TPOT's, whichever is larger
+                self.levels[level] = LevelResult(tests_of_level, p99_share, is_doubtful)
+
+
+def level_between(low: int, high: int, most: int) -> int:
+    """Return the level (number of requests in flight) to test next, above `low` and below `high`.
+
+    `low` keeps the limits, or is 0 if no level does. `high` exceeds a limit, or is `most` + 1 if no level does; then
+    the next level is twice `low`, but not more than `most`.
+    """
+    has_failed_level = high <= most
+    if not has_failed_level:
+        return min(2 * low, most)
+    middle = isqrt(max(low, 1) * high)  # the geometric mean, the middle in terms of ratios
+    return min(max(middle, low + 1), high - 1)  # `low` and `high` have been tested already.

@@ -24,22 +24,22 @@ LONGEST_RAMP_S = 30.0  # seconds of load before the profiler is turned on
 def run_profile(plan: Plan, session: LoadGenSession) -> Profile:
     """Run the measured load again under the engine's profiler, write profile.json, and return the profile.
 
-    A failure is written as well, as a profile with its reason: the measured results are valid in any case.
+    An error does not fail the run, whose measured results stay valid. It is written as a profile with the reason.
     """
     session.display.stage("profiling", "load")
     folder, engine, requests = session.folder.subfolder(PROFILE_FOLDER), session.engine, session.library.requests
     measured = log.read(session.folder.path / run_folder.TEST_FOLDERS["performance"])
     ramp = ramp_s(plan, measured, engine.concurrency)
-    if plan.config.sort_by_length:
+    if plan.config.sort_by_length:  # The tests sent the longest prompts first, too.
         requests = sorted(requests, key=prompt_length, reverse=True)
     try:
         if plan.engine_state.prefix_caching:  # The tests have left prefixes in the cache, which would be reused.
             session.measure(engine.reset_prefix_cache())
-        # The load of the scenario without end, on the run's samples over and over.
+        # The load of the scenario on the run's samples, which are sent over and over until the profiler is done.
         sender = sending.pattern_sender(plan, engine.concurrency)
         load = sender.send(cycle(requests), lambda prompt: senders.ask(engine, prompt, plan.pattern))
         session.measure(profile_window(engine, load, ramp))
-        profile = with_traffic(profile_of(folder), plan)
+        profile = with_traffic(profile_of(folder), plan)  # with the bytes that the largest kernels move
     except BenchmarkError as error:
         profile = Profile(failure=first_line(error))
     profile = profile.model_copy(update={"schema_version": schema.SCHEMA})
@@ -55,30 +55,32 @@ def prompt_length(request: Prompt) -> int:
 def ramp_s(plan: Plan, measured: log.TestResult, concurrency: int) -> float:
     """Return the seconds of load after which the engine is as busy as in the middle of a test, at most LONGEST_RAMP_S.
 
-    This is about the time of one answer. By Little's law, it is the number of requests in flight divided by their rate
-    in the measured test. If their number is not fixed, it is the measured mean latency; 0 if that is not known either.
-    `concurrency` is the number of requests that the engine computes at once.
+    This is about the time of one answer; 0 if it is not known. `concurrency` is the number of requests that the engine
+    computes at once.
     """
+    # None if the load has no fixed number of requests in flight.
     in_flight = plan.config.batch_size or plan.pattern.steady_concurrency(plan, concurrency)
     if in_flight is None and measured.latency_ms:
         return min(measured.latency_ms.mean / 1000, LONGEST_RAMP_S)
+    # By Little's law, an answer takes the number of requests in flight, divided by their rate.
     if in_flight is not None and measured.samples_per_sec:
         return min(in_flight / measured.samples_per_sec, LONGEST_RAMP_S)
-    return 0.0
+    return 0.0  # The measured test has neither a latency nor a rate.
 
 
-async def profile_window(engine: Engine, work: Coroutine[object, object, object], ramp: float) -> None:
-    """Keep the load up; turn the profiler on after the ramp, and off after WINDOW_S. Then end the load.
+async def profile_window(engine: Engine, endless_load: Coroutine[object, object, object], ramp_s: float) -> None:
+    """Run the engine's profiler for WINDOW_S seconds under load.
 
-    `work` sends the load without end. `ramp` is in seconds. Raises EngineError if the load ends before.
+    `endless_load` sends the load. It runs for `ramp_s` seconds before the profiler is turned on, and is cancelled after
+    the profiler was turned off. Raises EngineError if the load ends before that.
     """
-    loading = asyncio.create_task(work)
+    loading = asyncio.create_task(endless_load)
     try:
-        await wait_under_load(loading, ramp)
+        await wait_under_load(loading, ramp_s)
         await engine.profile(on=True)
         await wait_under_load(loading, WINDOW_S)
         await engine.profile(on=False)
-    finally:
+    finally:  # The load has no end of its own, so it is cancelled after an error as well.
         loading.cancel()
         await asyncio.wait([loading])
 

@@ -23,26 +23,28 @@ def rate_source(config: RunConfig) -> RateSource:
     itself, and nothing is to be found.
     """
     pattern = config.scenario_rules.pattern
-    # LoadGen sends the queries of Server at a rate, even in an accuracy test. No other accuracy test needs a load.
-    if config.mode == "accuracy" and not (pattern.is_rated and pattern.is_paced):
+    # LoadGen sends the queries of Server (Poisson arrivals) at a rate, even in an accuracy test. No other accuracy test
+    # needs a load.
+    needs_rate_for_accuracy = pattern.is_rated and pattern.is_paced
+    if config.mode == "accuracy" and not needs_rate_for_accuracy:
         return RateSource()
     given_load = getattr(config, pattern.rate_flag)  # such as the value of --server-target-qps or --concurrency
     match pattern, given_load:
         case Poisson(), _ if config.quick:
             return QuickEstimate()
-        case Burst(), "auto":
+        case Burst(), "auto":  # Burst: all samples at once, as in Offline
             return TrialRate()
-        case Sequential(), _:
+        case Sequential(), _:  # the next query after the answer to the one before: LoadGen plans by a latency
             return LatencyTrial()
-        case Poisson(), tuple():
+        case Poisson(), tuple():  # a list of rates
             return CurveRate()
         case Poisson(), "max":
             return SearchedRate()
         case Poisson() | Schedule(), "auto" if not config.has_own_rate:  # Some arrivals, as a trace's, have a rate.
             return HistoryRate()
-        case ClosedLoop(), "max":
+        case ClosedLoop(), "max":  # ClosedLoop: always the same number of requests in flight
             return LevelSearch()
-        case ClosedLoop(), _:
+        case ClosedLoop(), _:  # one number of requests in flight, or several
             return LevelCurve()
     return RateSource()
 
@@ -61,25 +63,24 @@ def require_time(plan: Plan) -> None:
 
 
 def left_s(run: BenchmarkRun, session: LoadGenSession) -> float:
-    """Return the seconds that are left of --minutes, which count from the engine's start; infinite
-    without --minutes.
-    """
+    """Return the seconds that are left of --minutes; infinite without --minutes."""
     if not run.config.minutes:
         return inf
-    return session.began + 60 * run.config.minutes - monotonic()
+    end = session.began + 60 * run.config.minutes  # The minutes count from the engine's start, `session.began`.
+    return end - monotonic()
 
 
 def find_rate(run: BenchmarkRun, session: LoadGenSession) -> None:
-    """Complete the run's plan with its target rate or other load, if it was not given, and say how long the test takes.
+    """Complete the run's plan with its target rate or other load, if the user did not give it.
 
-    A quick estimate has no test after it.
+    Then say how long the performance test takes, and warn if that test will be too short to be VALID.
     """
     bench = Bench(run, session, until=monotonic() + left_s(run, session))
     plan_with_rate = rate_source(run.config).find(bench)
     if plan_with_rate is run.plan:  # The user gave the load.
         return
     run.adopt(plan_with_rate)
-    if run.config.quick:
+    if run.config.quick:  # No test follows a quick estimate.
         return
     run.display.say(plan_with_rate.total())
     run.warn_short()

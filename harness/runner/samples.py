@@ -55,5 +55,5 @@ def read_samples(config: RunConfig) -> tuple[Plan, Library]:
 def are_local(config: RunConfig) -> bool:
     """Tell whether the samples need no download: they are in a file, come with this program, or are drawn at random."""
     if config.is_official_workload:
-        return bool(config.dataset_path or config.model_spec.data)
+        return bool(config.dataset_path or config.model_spec.data)  # a file of the user's, or the demo's own data
     return not config.workload.startswith(HUB_PREFIX)

@@ -6,7 +6,7 @@ from math import ceil, inf
 from time import monotonic
 
 from harness.config.patterns import SURE_QUERIES
-from harness.config.plan import Plan, TestPart, minutes
+from harness.config.plan import Plan, TestPart, duration_text
 from harness.core import files
 from harness.core.errors import EndpointError, NotAcceptedError, UsageError
 from harness.core.formatting import number, plural
@@ -16,7 +16,7 @@ from harness.rates.bench import Bench, at_rate
 from harness.rates.full_tests import MOST_FULL_TESTS, MOST_RISE_RATIO, FullTests, first_rate, rate_that_waits_allow
 from harness.rates.goal import Goal
 from harness.rates.measurements import CONFIRMING_S, Measurements, probe_s
-from harness.rates.state_left import state_left
+from harness.rates.state_left import caution_on_changed_server
 from harness.results.outcome import Outcome
 from harness.runner.load_source import DoneTests, RateSource
 
@@ -32,7 +32,7 @@ class SearchedRate(RateSource):
     corrections = MOST_FULL_TESTS - 1
     before = TestPart(
         "search for the highest rate",
-        f"{TYPICAL_PROBES} probes or so of at least {minutes(CONFIRMING_S)} each",
+        f"{TYPICAL_PROBES} probes or so of at least {duration_text(CONFIRMING_S)} each",
         SEARCH_S,
     )
 
@@ -43,7 +43,7 @@ class SearchedRate(RateSource):
         """Return the parts of the run in words, and how long it takes at most or how many tests may follow."""
         sentence = super().total(plan)
         if plan.config.minutes:
-            return f"{sentence}; about {minutes(60 * plan.config.minutes)} at most"
+            return f"{sentence}; about {duration_text(60 * plan.config.minutes)} at most"
         return f"{sentence}; up to {MOST_FULL_TESTS - 1} more full tests may follow"
 
     def find(self, bench: Bench) -> Plan:
@@ -65,23 +65,25 @@ class SearchedRate(RateSource):
         return FullTests(tests.attempts, probes_without_refusals(tests.probes), Goal.of(plan), tests.lone).next_rate
 
     def conclude(self, plan: Plan, tests: DoneTests) -> Plan:
-        """Return the plan of the full test that counts, with a note about all tests.
+        """Return the plan with the highest rate that a full test kept, and with a note about all full tests.
 
-        The note also says if there was no time for a further test, and if the load changed the server's state. If no
-        full test kept the limits, the plan keeps the last rate.
+        If no full test was VALID, the plan keeps the rate of the last one. The note also says if there was no time for
+        a further test, and if the server changed under load, as an autoscaler does.
         """
         goal = Goal.of(plan)
-        full_tests = FullTests(tests.attempts, probes_without_refusals(tests.probes), goal, tests.lone)
+        # If a server refused requests in a probe, the latencies are those of fewer requests than the rate says.
+        probes = probes_without_refusals(tests.probes)
+        full_tests = FullTests(tests.attempts, probes, goal, tests.lone)
         note = full_tests.summary
-        rate = full_tests.next_rate
+        rate = full_tests.next_rate  # the rate of a further test that would be worthwhile; None if there is none
         if rate and tests.left_s < goal.reserved_s(rate):
-            length = minutes(goal.full_s(rate))
+            length = duration_text(goal.full_s(rate))
             given_minutes = plan.config.minutes
             note += f"; left out for --minutes {given_minutes:g}: a full test of {length} at {number(rate)} queries/s"
-        state = state_left(tests.all)
-        if state:
-            note += f"; {state}"
-        if full_tests.held is None:
+        server_change = caution_on_changed_server(tests.all)
+        if server_change:
+            note += f"; {server_change}"
+        if full_tests.held is None:  # The server held no rate, so the plan keeps that of the last test.
             return plan.with_note(note)
         return plan.with_note(note, target_qps=full_tests.held.load)
 
@@ -92,14 +94,16 @@ class CurveRate(RateSource):
     corrections = 2
 
     def outlook(self, plan: Plan) -> TestPart | None:
-        """Return what the run does before its performance test, for the user: a short test at each rate that --minutes
-        has time for.
+        """Return what the run does before its performance test, for the user.
+
+        That is a short test at each of the given rates that --minutes has time for.
         """
         goal = Goal.of(plan)
         seconds_by_rate = {rate: probe_s(rate, goal) for rate in fitting_rates(plan)}
-        fewest_queries = round(min(rate * seconds for rate, seconds in seconds_by_rate.items()))
+        query_counts = [rate * seconds for rate, seconds in seconds_by_rate.items()]  # of each test
+        fewest_queries = round(min(query_counts))
         total_s = sum(seconds_by_rate.values())
-        text = f"of {fewest_queries:,} queries or more, about {minutes(total_s)}"
+        text = f"of {fewest_queries:,} queries or more, about {duration_text(total_s)}"
         return TestPart(f"{len(seconds_by_rate)} rates", text, total_s)
 
     def least_s(self, plan: Plan) -> float | None:
@@ -141,7 +145,7 @@ class QuickEstimate(RateSource):
     def outlook(self, plan: Plan) -> TestPart | None:
         longest_s = self.longest_s(plan)
         name = "lone requests, a burst, two probes"
-        return TestPart(name, f"at most {minutes(longest_s)}", longest_s, bound="at most ")
+        return TestPart(name, f"at most {duration_text(longest_s)}", longest_s, bound="at most ")
 
     def least_s(self, plan: Plan) -> float | None:
         return 0.0
@@ -153,16 +157,17 @@ class QuickEstimate(RateSource):
         return quick.CEILING_S
 
     def find(self, bench: Bench) -> Plan:
-        """Estimate the rates that keep the limits, and write the estimate. Return the plan with the estimate as a note.
+        """Estimate the rates that keep the limits, and write the estimate. Return the plan as it was.
 
-        No full test follows. Raises EndpointError if no request was answered in the time that there is.
+        No full test follows. Raises EndpointError if no request was answered before the time was over.
         """
         longest_s = self.longest_s(bench.plan)
         given_max_in_flight = bench.run.config.max_in_flight
-        bench.session.until = monotonic() + longest_s
+        bench.session.until = monotonic() + longest_s  # the time at which an unfinished measurement is cut off
+        # `may_shorten`: a probe of an estimate needs no verdict of LoadGen, so it may have too few queries for one.
         measurements = search.estimate(replace(bench, until=bench.session.until, may_shorten=True))
-        if not measurements.lone.latency_s:
-            raise EndpointError(f"no request was answered within {minutes(longest_s)}: see the server's log.")
+        if not measurements.lone.latency_s:  # 0: the first request, which is sent alone, was not answered.
+            raise EndpointError(f"no request was answered within {duration_text(longest_s)}: see the server's log.")
         plan = bench.plan
         full_at = None
         if plan.config.max_in_flight != given_max_in_flight:
@@ -170,7 +175,7 @@ class QuickEstimate(RateSource):
             full_at = plan.config.max_in_flight
         estimate = quick.estimate_of(measurements, quick.goals(plan), bench.run.facts.command, full_at)
         files.write_json(bench.run.folder.path / quick.FILE, estimate.model_dump())
-        return plan.with_note(str(estimate))
+        return plan
 
 
 def probes_without_refusals(probes: Sequence[Outcome]) -> list[Outcome]:
@@ -179,9 +184,9 @@ def probes_without_refusals(probes: Sequence[Outcome]) -> list[Outcome]:
 
 
 def retry_plan(plan: Plan, result: TestResult, tests: DoneTests, rate: float | None) -> Plan | None:
-    """Return the plan of another full test at this rate, with a note on the last one.
+    """Return the plan of another full test at this rate, with a note on the last full test.
 
-    None without a rate or enough time.
+    None if the rate is None, or if --minutes does not have enough time left for the test.
     """
     if not rate or tests.left_s < Goal.of(plan).reserved_s(rate):
         return None
@@ -191,18 +196,20 @@ def retry_plan(plan: Plan, result: TestResult, tests: DoneTests, rate: float | N
 def is_correctable(plan: Plan, result: TestResult) -> bool:
     """Tell whether another rate may change the result of a full test.
 
-    It may if the test was VALID (with room), if a latency was over its limit, or if enough queries still left LoadGen
-    unsure. It does not help a test that was too short or failed otherwise.
+    After a VALID test, a higher rate may be VALID, too. A lower rate may help if a latency was over its limit, or if
+    LoadGen was not sure that the limits were kept although it had enough queries. Another rate does not help a test
+    that was too short or failed otherwise. Without a rate, there is nothing to correct.
     """
+    is_over_limit = "latency" in result.failed
     is_unsure = "early_stopping" in result.failed and (result.queries or 0) >= SURE_QUERIES
-    return bool(plan.target_qps and (result.valid or is_unsure or "latency" in result.failed))
+    return bool(plan.target_qps) and (result.valid or is_over_limit or is_unsure)
 
 
 def attempt_text(plan: Plan, result: TestResult, tests: DoneTests) -> str:
     """Return in words at which rate the last full test ran, how it ended, and why."""
     last = tests.attempts[-1]
     reason = ""
-    if last.has_held:  # Another test follows a VALID one only if a higher rate may hold, too.
+    if last.has_held:  # Another test follows this one only if the server may keep a higher rate, too.
         reason = " with room"
     elif last.why:
         reason = f" ({last.why})"
@@ -216,22 +223,22 @@ def plan_from_search(plan: Plan, measurements: Measurements, left_s: float = inf
     whole passes over the samples, so a slightly lower rate may need a pass less to last long enough. Raises
     NotAcceptedError if a single request already exceeds a limit, and UsageError if --minutes is too short.
     """
-    goal, lone = Goal.of(plan), measurements.lone
+    goal, lone = Goal.of(plan), measurements.lone  # `lone` has the times of a request with no other in flight.
     if lone.is_over(goal):
         raise NotAcceptedError(
             f"a single request is over the limits (TTFT {number(1000 * lone.ttft_s)} ms and TPOT "
             f"{number(1000 * lone.tpot_s)} ms): no rate keeps them; see --tpot-limit."
         )
-    if not measurements.probes:  # There was no time for one, so the rate is only guessed.
-        guessed_rate = 1 / lone.latency_s
-        if measurements.burst:
+    if not measurements.probes:  # There was no time for a probe, so the rate in the message is only guessed.
+        guessed_rate = 1 / lone.latency_s  # one request after the other
+        if measurements.burst:  # Many requests were sent at once, which shows a higher rate.
             guessed_rate = measurements.burst.qps(lone)
         raise too_short(plan, guessed_rate, left_s)
-    candidate, best_rate = measurements.candidate, first_rate(measurements)
+    best_rate = first_rate(measurements)  # for the first full test, with a margin for what short probes cannot show
     rate = goal.rate_in_time(best_rate, left_s)
     if rate is None or rate < LOWERED_SHARE * best_rate:
         raise too_short(plan, best_rate, left_s)
-    reason = candidate.reason
+    reason = measurements.candidate.reason  # why this rate is the best one by the probes
     if rate < best_rate:
         reason += f", lowered from {number(best_rate)} for --minutes {plan.config.minutes:g}"
     loads = [probe.load for probe in measurements.probes]
@@ -253,7 +260,7 @@ def too_short(plan: Plan, rate: float, left_s: float) -> UsageError:
     needed_s = max(used_s, SEARCH_S) + goal.reserved_s(rate)
     return UsageError(
         f"--minutes {plan.config.minutes:g}: a full test at about {number(rate)} queries/s takes "
-        f"{minutes(goal.full_s(rate))}, and {minutes(max(left_s, 0.0))} are left: give --minutes "
+        f"{duration_text(goal.full_s(rate))}, and {duration_text(max(left_s, 0.0))} are left: give --minutes "
         f"{ceil(needed_s / 60)}, or --quick for an estimate."
     )
 
@@ -279,33 +286,36 @@ def fitting_rates(plan: Plan) -> list[float]:
 
 
 def curve_s(rates: Sequence[float], goal: Goal) -> float:
-    """Return the most seconds that a curve over ascending rates can take.
+    """Return the most seconds that it can take to probe ascending rates, and to run a full test at the best of them.
 
-    These are a probe at each rate, another at a higher rate, which is sent only if all rates keep the limits, and a
-    full test at that of the rates where it takes longest.
+    The best rate is not known yet, so the longest of the full tests counts.
     """
-    probed_rates = [*rates, MOST_RISE_RATIO * rates[-1]]
+    higher_rate = MOST_RISE_RATIO * rates[-1]  # It is probed only if all given rates keep the limits.
+    probed_rates = [*rates, higher_rate]
     probes_s = sum(probe_s(rate, goal) for rate in probed_rates)
     longest_full_test_s = max(goal.reserved_s(rate) for rate in rates)
     return probes_s + longest_full_test_s
 
 
 def plan_from_curve(plan: Plan, probes: list[Outcome]) -> Plan:
-    """Return the plan with the highest of the given rates that is VALID in its probe and that a full test can keep.
+    """Return the plan with the highest of the given rates that was VALID in its probe and that a full test can keep.
 
     If there is no such rate, the plan has the lowest rate that was probed. A note says why this rate was chosen.
     """
-    rates, rates_that_held = given_rates(plan), given_rates_that_held(plan, probes)
-    rate, choice = best_given_rate(plan, probes), "the highest that is VALID"
-    if rate is None:
-        rate = min(probe.load for probe in probes)
-        choice = "the lowest, since none is VALID,"
-        if rates_that_held:
-            choice = "the lowest, since none would last,"
+    rates_that_held = given_rates_that_held(plan, probes)  # those whose short probe was VALID, in ascending order
+    best_rate = best_given_rate(plan, probes)
+    lowest_rate = min(probe.load for probe in probes)
+    if best_rate is not None:
+        rate, choice = best_rate, "the highest that is VALID"
+    elif rates_that_held:  # Some probes were VALID, but a full test at these rates would not be.
+        rate, choice = lowest_rate, "the lowest, since none would last,"
+    else:
+        rate, choice = lowest_rate, "the lowest, since none is VALID,"
     warning = ""  # of a higher rate that held in its short probe but would not in a full test
     if rates_that_held and max(rates_that_held) > rate:
         warning = f"; {number(max(rates_that_held))} would not last: the engine's capacity is too near"
-    note = f"server_target_qps = {number(rate)} queries/s ({choice} of {len(rates)} rates{warning})"
+    rate_count = len(given_rates(plan))
+    note = f"server_target_qps = {number(rate)} queries/s ({choice} of {rate_count} rates{warning})"
     return plan.with_note(note, target_qps=rate)
 
 

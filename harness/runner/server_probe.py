@@ -31,17 +31,19 @@ def probe_servers(config: RunConfig) -> ServerProbe:
     answer. The result is cached, as several checks use it.
     """
     server_flags = RunConfig.non_default_settings(config.values(EndpointFlags.model_fields))
+    # The engine takes the settings of a run, which must have a load.
     probe_config = RunConfig.from_mapping(server_flags | {"concurrency": 1})
-    engine = OpenAI(probe_config, probe_config.least_context)
+    engine = OpenAI(probe_config, probe_config.least_context)  # the client through which a run asks its servers
     exchange = answer_delivery.Exchange()
 
     async def ask() -> None:
+        """Ask for an answer, whose delivery is noted in `exchange`. The answer itself is dropped."""
         async for _ in engine.stream(engine.tokenizer.encode(PROBE_TEXT), DELIVERY_TOKENS, exchange):
             pass
 
     try:
         engine.start()
-        engine.run(ask(), lambda: None)
+        engine.run(ask(), lambda: None)  # A run would check its progress meanwhile; a single answer needs no check.
         return ServerProbe(engine, exchange.delivery, "\n".join(engine.prometheus_metrics()))
     finally:
         engine.close()
@@ -54,9 +56,9 @@ def api_text(config: RunConfig) -> str:
 
 
 def prefix_cache(config: RunConfig) -> str:
-    """Return whether the server's prefix cache is on, in words, by its metrics.
+    """Return in words whether the server's prefix cache is on, as its metrics say.
 
-    If on, how to turn it off or avoid it.
+    If it is on, the text also says how to turn it off or avoid it.
     """
     setting = re.search(r'enable_prefix_caching="(\w+)"', probe_servers(config).metrics)
     if not setting:
@@ -69,7 +71,8 @@ def prefix_cache(config: RunConfig) -> str:
 def delivery_text(config: RunConfig) -> str:
     """Return in how many messages the server sent an answer of how many tokens.
 
-    Raises UsageError, with the remedy, if tokens came in bundles: then TTFT and TPOT would measure what held them back.
+    Raises UsageError, with the remedy, if many tokens came at once: TTFT and TPOT would then measure what held the
+    tokens back.
     """
     delivery = probe_servers(config).delivery
     if not delivery or not delivery.messages:
@@ -77,7 +80,7 @@ def delivery_text(config: RunConfig) -> str:
     sentence = f"{delivery.tokens} tokens in {plural(delivery.messages, 'message')}"
     if not delivery.is_bundled:
         return sentence
-    if delivery.messages < delivery.tokens:
+    if delivery.messages < delivery.tokens:  # A message had several tokens, so the server itself bundles them.
         raise UsageError(
             f"{sentence}: the server buffers, so TTFT and TPOT would measure its buffer: no buffering in proxies; "
             "vLLM: --stream-interval 1"

@@ -36,6 +36,7 @@ def start(engine: Engine, facts: Facts, folder: RunFolder, stall_timeout: float,
     watch = StartWatch(log, stall_timeout)
 
     def tick() -> None:
+        """Show what the engine does by its log. Raises EngineError if the log has not grown for too long."""
         display.tick(note=stage(log))
         watch.check_progress()
 
@@ -47,7 +48,7 @@ def start(engine: Engine, facts: Facts, folder: RunFolder, stall_timeout: float,
         display.say(caution, style="yellow")
     facts.engine = title.strip()
     facts.engine_start_s = round(engine.start_s, 1)
-    facts.engine_args = json_value(secrets.hide(engine.args, foreign=True))
+    facts.engine_args = json_value(secrets.hide(engine.args, foreign=True))  # Its texts may be passwords.
     facts.kernels = engine.kernels
 
 

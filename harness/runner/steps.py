@@ -27,9 +27,9 @@ from harness.engines.protocol import Engine
 from harness.loadgen import background_load, test_run
 from harness.loadgen.session import LoadGenSession
 from harness.loadgen.watchdog import Watchdog
-from harness.rates import bench
+from harness.rates import bench, quick
 from harness.rates.server_model import LoneRequest
-from harness.report import answer
+from harness.report import answer, quick_estimate
 from harness.report import report as rendering
 from harness.results import accuracy, kernel_profile, metrics, test_outcome
 from harness.results.accuracy import Accuracy
@@ -44,15 +44,16 @@ from harness.runner.rate import find_rate, left_s, rate_source
 from harness.runner.samples import are_local, official_samples, prepare_plan, read_samples
 from harness.runner.start import start
 from harness.runner.tracking import send_to_mlflow
-from harness.runs.history import finish, or_say, read_history
+from harness.runs.history import finish, read_history, report_os_error
 from harness.runs.run_folder import TEST_FOLDERS, RunFolder
 from harness.workloads.sample_library import Library
 
 
-def lines(plan: Plan, library: Library, gpus: list[nvml.GPU]) -> list[str]:
-    """Return what a run would do, a line for each thing for which a user may want to stop it.
+def plan_lines(plan: Plan, library: Library, gpus: list[nvml.GPU]) -> list[str]:
+    """Return in lines what a run would do, for a user who decides whether to start it.
 
-    These are model, machine, samples, tests, minutes, disk space, and comparability with MLPerf's results.
+    The lines are about the model, machine, samples, tests, minutes, disk space, and comparability with MLPerf's
+    results.
     """
     config, source = plan.config, rate_source(plan.config)
     weights = "as the server has it" if config.endpoint else quantization.format_of(config)
@@ -64,7 +65,7 @@ def lines(plan: Plan, library: Library, gpus: list[nvml.GPU]) -> list[str]:
         f"machine: {machine(plan, gpus)}",
         f"samples: {len(library):,} of {library.source}, {lengths}",
     ]
-    if plan.replay:
+    if plan.replay:  # The arrivals are those of a recorded trace.
         texts.append(str(plan.replay))
     for part in plan.parts(source.outlook(plan)):
         texts.append(f"{part.name}: {part.text}")
@@ -117,22 +118,21 @@ def run_benchmark(
     """
     display.stage("loading model, tokenizer and data")
     doctor.require(config)  # It raises an error if something that the run needs is missing.
-    prepared = begin(config, folder, display, earlier)
+    prepared = prepare_run(config, folder, display, earlier)
     run, session, tokenizer = prepared
     evaluation = None
     if not config.quick:
         evaluation = run_tests(run, session, tokenizer)
     if config.is_in_process and is_last:
         display.stage(f"stopping {session.engine.name}")
-    if is_last or not config.is_in_process:  # Only an engine in this process is used by the next run.
+    if is_last or not config.is_in_process:  # The next run uses only an engine in this process.
         session.engine.close()
-    if config.quick:  # An estimate is written into the folder, but not into the history.
-        run.folder.set_status("complete")
-        return RunEnd(DONE, prepared)
+    if config.quick:
+        return RunEnd(report_estimate(run), prepared)
     return RunEnd(exit_code(config, evaluation, report(run)), prepared)
 
 
-def begin(
+def prepare_run(
     config: RunConfig,
     folder: RunFolder,
     display: Display,
@@ -142,7 +142,7 @@ def begin(
     """Prepare a run up to its tests: read the data, start the engine, and find the rate.
 
     If the engine of an `earlier` run is in this process, it still runs, and this run uses it. If `same_requests` is
-    given, the run sends the same requests as that session: it takes over the session's salt.
+    given, the run sends the same requests as that session.
     """
     tokenizer = pretrained.load_tokenizer(config)
     plan, workload = prepare_plan(config, tokenizer)
@@ -150,18 +150,20 @@ def begin(
     library = workload or official_samples(plan, tokenizer)
     run.facts.data = library.source
     run.facts.mean_prompt_tokens = round(library.mean_prompt_tokens, 1)
-    run.facts.weights = quantization.format_of(config) if config.is_in_process else None
+    run.facts.weights = quantization.format_of(config) if config.is_in_process else None  # None: a server's, not known
     run.facts.card_limits = run_limits(config, nvml.gpus())
     notes = (*plan.notes, *library.notes)
     run.adopt(replace(plan, official_data=library.official, notes=notes))
     run.warn_short()
-    if plan.replay:
+    if plan.replay:  # The arrivals are those of a recorded trace.
         display.say(str(plan.replay))
     if earlier and config.is_in_process:
         session = continue_session(run, library, earlier)
     else:
         session = start_session(run, library)
-    if same_requests:  # `run_id` is the random part of a session's salts.
+    # A salt is random text that makes a prompt unique. All salts of a session follow from its `run_id`, so with the
+    # same id the requests are the same.
+    if same_requests:
         session.run_id = same_requests.run_id
     find_rate(run, session)
     return PreparedRun(run, session, tokenizer)
@@ -176,12 +178,13 @@ def dry_run(config: RunConfig, say: Callable[[str], None]) -> int:
     say(config.headline)
     doctor.require(config)
     limits = run_limits(config, nvml.gpus())
-    # Before a download, the limits are told for a mean prompt that is assumed; else below, for the samples' own.
+    # The lines on the GPU's limits depend on the mean prompt. If the samples must be downloaded, which takes a while,
+    # the lines come before that, for an assumed mean prompt. Else they come last, for the samples' own mean prompt.
     if limits and not are_local(config):
         for line in limits.lines(MeanLengths(ASSUMED_PROMPT, config.max_new_tokens, is_assumed=True)):
             say(line)
     plan, library = read_samples(config)
-    for line in lines(replace(plan, official_data=library.official), library, nvml.gpus()):
+    for line in plan_lines(replace(plan, official_data=library.official), library, nvml.gpus()):
         say(line)
     if limits and are_local(config):
         for line in limits.lines(MeanLengths(library.mean_prompt_tokens, plan.max_new_tokens)):
@@ -197,11 +200,12 @@ def start_session(run: BenchmarkRun, library: Library) -> LoadGenSession:
         warning = cuda_toolkit.set_cuda_home(config.engine_args)
         if warning:
             run.display.say(warning, style="yellow")
-    engine = engines.create(run.plan, run.folder.path / kernel_profile.PROFILE_FOLDER)
+    profile_folder = run.folder.path / kernel_profile.PROFILE_FOLDER  # where an engine under a profiler writes
+    engine = engines.create(run.plan, profile_folder)
     facts = run.facts
     start(engine, facts, run.folder, config.stall_timeout, run.display)
     server_precision = background_load.precision_of(config.endpoint)
-    facts.engine_args |= json_value(secrets.hide(server_precision, foreign=True))
+    facts.engine_args |= json_value(secrets.hide(server_precision, foreign=True))  # Its texts may be passwords.
     # A server does not report how many requests it computes at once.
     facts.concurrency = None if config.endpoint else engine.concurrency
     facts.checkpoint = checkpoint.title(config) if engine.engine_state.quantized_checkpoint else None
@@ -225,12 +229,17 @@ def continue_session(run: BenchmarkRun, library: Library, earlier: PreparedRun) 
         earlier_facts.concurrency,
         earlier_facts.checkpoint,
     )
-    with contextlib.suppress(OSError):  # The engine goes on writing to the log of the run that started it.
+    # The engine goes on writing to the log of the run that started it. This run gets a second name of that file, if the
+    # file system has such links.
+    with contextlib.suppress(OSError):
         os.link(earlier.run.folder.path / "engine.log", run.folder.path / "engine.log")
     note = f"the engine was started by {earlier.run.folder.name}"
-    if run.config.backend == "vllm":  # Its defaults for a server differ from those for prompts that all come at once.
+    # vLLM has other defaults for a server, as in Server, than for prompts that all come at once, as in Offline. The
+    # engine has those for the earlier run's scenario.
+    if run.config.backend == "vllm":
         note += f", with vLLM's defaults for {earlier.run.config.scenario}"
     run.adopt(replace(run.plan, engine_state=engine.engine_state).with_note(note))
+    # Which GPUs other programs used could be seen only before the engine used some.
     return open_session(run, engine, library, earlier.session.busy_gpus)
 
 
@@ -276,10 +285,10 @@ def measure_performance(run: BenchmarkRun, session: LoadGenSession) -> None:
     """Run the performance test, and again at another rate as long as the source of the load has a better one.
 
     Tests before the last are recorded as attempts. If an attempt is the one that counts, its logs take the place of the
-    performance test's. Last, a line with the result is printed.
+    performance test's. In the end, a line with the result is printed.
     """
     attempts, source = run.facts.attempts, rate_source(run.config)
-    lone_request = None
+    lone_request = None  # the times of a request with no other in flight; a search has measured them
     if run.facts.lone_request_s:
         lone_request = LoneRequest(*run.facts.lone_request_s)
     while True:
@@ -289,19 +298,22 @@ def measure_performance(run: BenchmarkRun, session: LoadGenSession) -> None:
         if len(attempts) >= source.corrections:  # No further attempt is allowed.
             break
         better_plan = source.correct(run.plan, test.result, tests)
-        if not better_plan:
+        if not better_plan:  # No other rate is better, or there is no time for another test.
             break
         attempts.append(move_attempt(session, attempt, len(attempts) + 1))
         run.adopt(better_plan)
     final_plan = source.conclude(run.plan, tests)
-    if final_plan is not run.plan:
+    if final_plan is not run.plan:  # The plan has a note on all attempts, and the rate of the attempt that counts.
         best = valid_attempt_at(attempts, final_plan.target_qps)
-        if best and attempt.load != final_plan.target_qps:  # An earlier attempt is better than the last one.
+        is_last_attempt_best = attempt.load == final_plan.target_qps
+        if (
+            best and not is_last_attempt_best
+        ):  # The last attempt's folder moves away, and the best one's takes its place.
             attempts[attempts.index(best)] = move_attempt(session, attempt, len(attempts) + 1)
             (run.folder.path / best.folder).rename(run.folder.path / TEST_FOLDERS["performance"])
             attempt = best
         run.adopt(final_plan)
-    if run.plan.concurrency or run.config.batches:  # The test is the last row of a curve.
+    if run.plan.concurrency or run.config.batches:  # The test is the last row of a curve over concurrencies or batches.
         bench.leave_row(run.display, bench.keep_test(run, run.plan, attempt))
         return
     speed = "no tokens"
@@ -319,9 +331,9 @@ def valid_attempt_at(attempts: Sequence[Outcome], rate: float | None) -> Outcome
 
 
 def move_attempt(session: LoadGenSession, attempt: Outcome, number: int) -> Outcome:
-    """Move the logs of a performance test to Attempts/<number>, so that another can follow or take its place.
+    """Move the logs of a performance test to Attempts/<number>, and return the test's outcome with its new folder.
 
-    Return the outcome with its new folder.
+    The test's old folder is then free for the logs of another attempt.
     """
     folder = session.folder.subfolder("Attempts") / str(number)
     (session.folder.path / attempt.folder).rename(folder)
@@ -340,14 +352,31 @@ def report(run: BenchmarkRun) -> Summary:
     run.save()
     summary = rendering.build_report(run.folder.path)
     line = rendering.history_line(summary)
+    # How far the scenario's main metric ranged in earlier runs of this set-up, in words. This run is not in the history
+    # before `finish` adds it.
     headline = summary.scenario.headline
     scatter_text = scatter(line, headline, metrics.METRIC_BY_NAME[headline].label, read_history(config.results_dir))
     finish(run.folder, line, config.keep_all, display.leave_line)
-    with or_say(display.leave_line, f"{config.results_dir / 'index.md'} could not be written"):
+    with report_os_error(display.leave_line, f"{config.results_dir / 'index.md'} could not be written"):
         rendering.write_index(config.results_dir)
     show(display.console, answer.document(summary, scatter=scatter_text), run.folder.shown / "report.html")
     send_to_mlflow(run.folder.path, config.mlflow, config.results_dir, display.leave_line)
     return summary
+
+
+def report_estimate(run: BenchmarkRun) -> int:
+    """Write the report of a --quick estimate, show it, and return the exit code: NOT_ACCEPTED if no rate was estimated.
+
+    An estimate is no result, so it does not go into the history.
+    """
+    processes.ignore_signals()  # The estimate is known, so a signal must not lose its report now.
+    run.facts.stages = run.display.stages
+    run.save()
+    estimate = files.read(run.folder.path / quick.FILE, quick.Estimate)
+    document = quick_estimate.write_report(run.folder.path, run.facts, estimate)
+    run.folder.set_status("complete")
+    show(run.display.console, document, run.folder.shown / "report.html")
+    return DONE if estimate.ranges else NOT_ACCEPTED
 
 
 def report_partial(folder: RunFolder, console: Console) -> None:
@@ -362,14 +391,14 @@ def has_failed_gate(config: RunConfig, evaluation: Accuracy | None) -> bool:
 
 
 def exit_code(config: RunConfig, evaluation: Accuracy | None, summary: Summary) -> int:
-    """Return the exit code of a run: NOT_ACCEPTED if the accuracy gate or a compliance test failed, else DONE.
+    """Return the exit code of a run: NOT_ACCEPTED if the accuracy gate or another test that counts failed, else DONE.
 
-    With --exit-on-invalid it is also NOT_ACCEPTED for an INVALID performance test and for errors that LoadGen logged in
-    it.
+    The performance test counts only with --exit-on-invalid. Compliance tests always count.
     """
     if has_failed_gate(config, evaluation):
         return NOT_ACCEPTED
     test = summary.result
+    # A performance test fails if it is INVALID, or if LoadGen logged errors in it.
     if config.exit_on_invalid and test and (not test.valid or test.details.errors):
         return NOT_ACCEPTED
     compliance_tests = summary.run.compliance or {}

@@ -18,10 +18,10 @@ AUDIT_CONFIG = "".join(f"*.*.{key} = {value}\n" for key, value in SETTINGS.items
 
 
 def run_test06(session: LoadGenSession, plan: Plan, eos: int) -> Compliance:
-    """Run the compliance test on the session's engine, and return its verdict.
+    """Run MLPerf's compliance test TEST06 on the session's engine, and return its verdict.
 
-    `eos` is the id of the tokenizer's end-of-text token. The verdict, and the text that the submission checker reads,
-    are written beside the logs.
+    `eos` is the id of the tokenizer's end-of-text token. Two files are written beside the logs: the verdict, and the
+    text that MLPerf's submission checker reads.
     """
     folder = session.test("test06", plan, AUDIT_CONFIG)
     outcome, text = judge_test06(folder, eos, plan.config)

@@ -33,6 +33,7 @@ def send_to_mlflow(folder: Path, wanted: bool, results_dir: Path, say: Callable[
     paths = (str(folder.resolve()), "--results-dir", str(results_dir.resolve()))
     command = [sys.executable, "-m", "harness", "mlflow", *paths]
     try:
+        # In the folder of this program (`cwd`), Python finds the module.
         process = subprocess.run(
             command, cwd=locations.ROOT, capture_output=True, text=True, timeout=MLFLOW_S, check=False
         )
@@ -41,6 +42,7 @@ def send_to_mlflow(folder: Path, wanted: bool, results_dir: Path, say: Callable[
         return
     is_sent = process.returncode == DONE
     output = process.stdout if is_sent else process.stderr
+    # The last line says where the run was logged, or what went wrong.
     last_line = output.strip().rpartition("\n")[2].removeprefix("error: ") or f"exit code {process.returncode}"
     if is_sent:
         say(f"MLflow: {last_line}")

@@ -7,7 +7,7 @@ from math import ceil
 from harness.config.comparability import Comparable, differences
 from harness.config.mlperf import SCENARIOS
 from harness.config.patterns import Burst
-from harness.config.plan import Plan, TestPart, minutes
+from harness.config.plan import Plan, TestPart, duration_text
 from harness.core import nvml
 from harness.core.formatting import number
 from harness.loadgen.log import TestResult
@@ -29,13 +29,13 @@ class TrialRate(RateSource):
     """
 
     corrections = 1
-    before = TestPart("calibration", f"at most {minutes(TRIAL_S)}", TRIAL_S, "at most ")
+    before = TestPart("calibration", f"at most {duration_text(TRIAL_S)}", TRIAL_S, "at most ")
 
     def find(self, bench: Bench) -> Plan:
         """Run a short trial, and return the plan with the rate that it shows."""
-        return self.planned(bench.plan, bench.trial(bench.plan))
+        return self.plan_after(bench.plan, bench.trial(bench.plan))
 
-    def planned(self, plan: Plan, trial: Trial) -> Plan:
+    def plan_after(self, plan: Plan, trial: Trial) -> Plan:
         """Return the plan with the rate that LoadGen has to expect after a trial, and a note on where it comes from.
 
         A margin is added, since LoadGen plans the number of samples by this rate: too few would make the test INVALID.
@@ -47,12 +47,13 @@ class TrialRate(RateSource):
     def correct(self, plan: Plan, result: TestResult, tests: DoneTests) -> Plan | None:
         """Return the plan with the rate that the test itself showed, if the test ended before the minimum duration.
 
-        None if it was long enough, or if LoadGen gives no rate.
+        None if the test was long enough, or if LoadGen gives no rate.
         """
         if not (result.ran_short and result.samples and result.samples_per_sec):
             return None
-        test_as_trial = Trial(result.samples, result.samples / result.samples_per_sec)
-        retry = self.planned(plan, test_as_trial)
+        test_s = result.samples / result.samples_per_sec
+        test_as_trial = Trial(result.samples, test_s)
+        retry = self.plan_after(plan, test_as_trial)
         note = f"the test ended after {result.duration_s:.1f} s; retrying with {retry.notes[-1]}"
         return replace(retry, notes=(*plan.notes, note))
 
@@ -63,11 +64,12 @@ class LatencyTrial(TrialRate):
     """
 
     def outlook(self, plan: Plan) -> TestPart | None:
-        """Return what the run does before its performance test, for the user: a short test of each smaller batch or,
-        with one size, a trial.
+        """Return what the run does before its performance test, for the user.
+
+        That is a short test of each batch size but the largest or, with a single size, a trial.
         """
         count = len(plan.config.batches) - 1
-        if count <= 0:
+        if count <= 0:  # There is a single size.
             return super().outlook(plan)
         noun = "batch" if count == 1 else "batches"
         return probes_part(f"{count} smaller {noun}", count)
@@ -75,21 +77,22 @@ class LatencyTrial(TrialRate):
     def find(self, bench: Bench) -> Plan:
         """Test each smaller batch size for a short time, and return the plan of the largest size.
 
-        A trial of each size shows the latency that LoadGen has to expect. Without several sizes, only the trial is run.
+        A trial of each size shows the latency that LoadGen has to expect. With a single size, only its trial is run.
         """
         plan = bench.plan
         *smaller_sizes, largest_size = sorted(plan.config.batches) or [plan.samples_per_query]
         for size in smaller_sizes:
             probe_plan = as_probe(replace(plan, samples_per_query=size))
-            bench.test(self.planned(probe_plan, bench.trial(probe_plan)))
+            bench.test(self.plan_after(probe_plan, bench.trial(probe_plan)))
         full_plan = replace(plan, samples_per_query=largest_size)
-        return self.planned(full_plan, bench.trial(full_plan))
+        return self.plan_after(full_plan, bench.trial(full_plan))
 
-    def planned(self, plan: Plan, trial: Trial) -> Plan:
-        """Return the plan with the latency that LoadGen has to expect for a query, and a
-        note on where it comes from.
+    def plan_after(self, plan: Plan, trial: Trial) -> Plan:
+        """Return the plan with the latency that LoadGen has to expect for a query after a trial, and a note on it.
+
+        A margin is added, since LoadGen plans the number of queries by this latency.
         """
-        mean_ms = 1000 * plan.samples_per_query / trial.samples_per_sec
+        mean_ms = 1000 * plan.samples_per_query / trial.samples_per_sec  # of a query: one is sent after the other
         expected_ms = LATENCY_MARGIN * mean_ms
         queries = ceil(trial.samples / plan.samples_per_query)
         unit = "samples"
@@ -106,24 +109,20 @@ class HistoryRate(TrialRate):
     corrections = 0
 
     def find(self, bench: Bench) -> Plan:
-        """Return the plan with a share of the last Offline run's rate; without such a run, of
-        the rate that a trial shows.
-
-        With an endpoint, the GPUs that compute are not known, so they are not compared.
-        """
+        """Return the plan with a share of the last Offline run's rate; without such a run, of the rate of a trial."""
         config = bench.plan.config
-        gpus = None
+        gpus = None  # With an endpoint, the GPUs that compute are not known.
         if not config.endpoint:
             gpus = [gpu.name for gpu in nvml.gpus()]
         offline = last_offline_rate(bench.plan, gpus, read_history(config.results_dir))
         if not offline:
             return super().find(bench)
         rate, origin = offline
-        return share_of(bench.plan, rate, origin)
+        return plan_at_share(bench.plan, rate, origin)
 
-    def planned(self, plan: Plan, trial: Trial) -> Plan:
+    def plan_after(self, plan: Plan, trial: Trial) -> Plan:
         """Return the plan with a share of the rate that a trial shows."""
-        return share_of(plan, trial.samples_per_sec, f"{trial}; the history has no Offline run of this set-up")
+        return plan_at_share(plan, trial.samples_per_sec, f"{trial}; the history has no Offline run of this set-up")
 
 
 def last_offline_rate(
@@ -131,33 +130,38 @@ def last_offline_rate(
 ) -> tuple[float, str] | None:
     """Return the requests/s of the last VALID Offline run of this set-up on `gpus`, and where this rate comes from.
 
-    None if the history has no such run. `gpus` is None for an endpoint, whose GPUs are not known. A line of an old
-    version does not say what was asked of the engine, and is taken to fit.
+    None if the history has no such run. `gpus` is None for an endpoint, whose GPUs are not known.
     """
     offline_scenario = next(rules.name for rules in SCENARIOS.values() if isinstance(rules.pattern, Burst))
-    # A line of the history has these columns beside its set-up. Only runs without fixed batches count.
+    # `Comparable.from_history` adds these two columns to the settings, so they are added here as well. The batch size
+    # is None: a run with fixed batches has another rate and must not fit.
     settings = plan.setup | {"category": plan.config.category, "batch_size": None}
     planned_run = Comparable(plan.work, settings, {"gpus": gpus})
     last_rate = None
-    for line in history_lines:
+    for line in history_lines:  # The latest run has the last line, so of all that fit its rate stays.
         earlier_run = Comparable.from_history(line)
-        if not earlier_run.work:  # an old line without its work
+        # A line of an old version does not say which work the engine had, such as the workload. Its work is taken to
+        # fit.
+        if not earlier_run.work:
             earlier_run = earlier_run._replace(work=plan.work)
-        if line.get("scenario") != offline_scenario or differences(planned_run, earlier_run, IGNORED_IN_OFFLINE_RUN):
+        is_offline = line.get("scenario") == offline_scenario
+        if not is_offline or differences(planned_run, earlier_run, IGNORED_IN_OFFLINE_RUN):
             continue
         match line:
             case {"tokens_per_sec": int() | float() as speed, "mean_new_tokens": int() | float() as length}:
                 if speed > 0 and length > 0:
                     origin = f"{speed:,.1f} tokens/s / {length:.1f} tokens per request, from Offline run {line['run']}"
-                    last_rate = speed / length, origin
+                    last_rate = speed / length, origin  # Tokens/s, divided by tokens per request, are requests/s.
     return last_rate
 
 
-def share_of(plan: Plan, full_rate: float, origin: str) -> Plan:
-    """Return the plan with the scenario's share of `full_rate`, the rate at which the engine completes a full load.
+def plan_at_share(plan: Plan, full_rate: float, origin: str) -> Plan:
+    """Return the plan with the scenario's share of `full_rate`, and with a note on where that rate comes from
+    (`origin`).
 
-    A server that answers at a rate within limits cannot keep the full rate. `origin` says where the rate comes from.
+    The full rate is that of an engine that always has requests waiting, as in Offline. A server that must keep limits
+    on latencies cannot keep that rate, so the scenario says which share of it is expected.
     """
-    share = plan.config.scenario_rules.offline_share or 1.0
+    share = plan.config.scenario_rules.offline_share or 1.0  # A scenario without a share gets the full rate.
     rate = share * full_rate
     return plan.with_note(f"server_target_qps = {number(rate)} queries/s ({share} x {origin})", target_qps=rate)

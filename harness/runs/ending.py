@@ -25,20 +25,19 @@ FILES_WITHOUT_RESULTS = ("config.json", "engine.log", "status.json")  # files of
 
 
 def fail(error: BaseException, run: RunFolder, errors: Console) -> int:
-    """Print in one line on `errors` why a run cannot go on, store the reason in the run's
-    status, and return the exit code.
+    """Print in one line why a run cannot go on, store the reason in the run's status, and return the exit code.
 
-    If the disk is full, that is the reason for an engine that failed or a file that could not be written. An error in
-    one of the run's own files is no mistake of the user's, so it has another exit code. An unexpected error also has a
-    traceback in engine.log.
+    `errors` is the console for the line. An unexpected error also has a traceback in engine.log.
     """
-    ignore_signals()
+    ignore_signals()  # so that the reason is not lost
+    # If the disk is full, it is the likely cause of any such error, so it is the reason to print.
     if isinstance(error, EngineError | OSError):
         try:
             check_space(run.path)
         except BenchmarkError as cause:
             error = cause
     error = benchmark_error_of(error)  # An error of a file or a disk becomes a BenchmarkError.
+    # An error in one of the run's own files is no mistake of the user's, so it has another exit code.
     if isinstance(error, UsageError) and is_within(error.path, run.path):
         error = BenchmarkError(str(error))
     is_interrupted = isinstance(error, KeyboardInterrupt)
@@ -47,7 +46,7 @@ def fail(error: BaseException, run: RunFolder, errors: Console) -> int:
     elif isinstance(error, BenchmarkError):
         code, line = error.exit_code, str(error)
         if isinstance(error, EngineError):
-            line = explain(error, run.path / "engine.log")
+            line = explain(error, run.path / "engine.log")  # with the cause that the log shows
     else:
         traceback.print_exception(error)  # standard error is engine.log
         code, line = ENGINE_FAILED, f"{type(error).__name__}: {first_line(error)}"
@@ -75,16 +74,16 @@ def exit(code: int, log: Path) -> NoReturn:
     """End this process and all processes that it started, with this exit code.
 
     The process does not wait for its threads, since threads in C++ may wait for answers that never come. Secrets that
-    engines wrote to `log` are masked first. A thread of the engine may be starting a process at this moment: a process
-    that is forked from now on ends itself, and any other new process is ended last.
+    engines wrote to `log` are masked first.
     """
+    # A thread of the engine may be starting a process at this moment. A process that is forked from now on ends itself.
     os.register_at_fork(after_in_child=partial(os._exit, code))
     end_children()
-    with suppress(OSError):
+    with suppress(OSError):  # A full disk must not keep the process alive.
         secrets.scrub(log)
         sys.stdout.flush()
         sys.stderr.flush()
-    end_children()
+    end_children()  # once more, for a process that was started meanwhile in another way than by a fork
     os._exit(code)
 
 
@@ -103,11 +102,10 @@ def explain(error: EngineError, log: Path) -> str:
 
 
 def process_death(text: str) -> tuple[str, bool]:
-    """Return which of the engine's processes died first according to the text of its log,
-    and whether a signal ended it.
+    """Return which of the engine's processes died first by the text of its log, and whether a signal ended it.
 
-    The first value is a text, which also says where in the code Python was, if the log shows it. It is empty if no
-    process died.
+    The first value is a text, empty if no process died. The text also says where in the code Python was, if the log
+    shows this place.
     """
     worker_pattern = r"Worker proc \D*(?P<worker>\d+) died unexpectedly(?: \(exit code: -(?P<signal>\d+)\))?"
     worker_end = re.search(worker_pattern, text)
@@ -157,8 +155,11 @@ def first_exception(text: str) -> str:
 
     Exceptions that only point to another one are passed over.
     """
+    # Messages with these words only say that another exception is the cause.
     vague_words = ("Engine core initialization failed", "See stack trace (above)", "cancelled")
-    for name, message in re.findall(r"(?m)^(?:.*\] )?((?:\w+\.)*\w*(?:Error|Exception)): (.+)$", text):
+    # Before the exception's name, a line may have the prefix of a log, which ends with "] ".
+    exception_pattern = r"(?m)^(?:.*\] )?((?:\w+\.)*\w*(?:Error|Exception)): (.+)$"
+    for name, message in re.findall(exception_pattern, text):
         if not any(words in message for words in vague_words):
             return f"{name}: {message}"
     return ""

@@ -6,20 +6,22 @@ from pathlib import Path
 
 from harness.core.errors import UsageError
 from harness.core.files import read_json
+from harness.core.formatting import joined_text
 from harness.core.given_values import spelling_hint
 from harness.runs.history import mend_latest
 from harness.runs.run_folder import ended_early, readable_status
 from harness.runs.run_order import start_of
 
 
-def folders(words: Sequence[str], results_dir: Path) -> list[Path]:
+def folders(words: Sequence[str], results_dir: Path, with_failed: bool = False) -> list[Path]:
     """Return the folders of the runs that the words name, each once, in the order of the words.
 
-    A word is a path, a run's id, `latest` or a label. Raises UsageError if a word names no run.
+    A word is a path, a run's id, `latest` or a label. A label names runs without results only `with_failed`. Raises
+    UsageError if a word names no run.
     """
     folder_by_real_path = dict[Path, Path]()
     for word in words:
-        for folder in find_runs(word, results_dir):
+        for folder in find_runs(word, results_dir, with_failed):
             folder_by_real_path[folder.resolve()] = folder
     return list(folder_by_real_path.values())
 
@@ -27,49 +29,66 @@ def folders(words: Sequence[str], results_dir: Path) -> list[Path]:
 def find_run(words: Sequence[str], results_dir: Path, rule: str) -> Path:
     """Return the one run folder that the words name. Raises UsageError if they name none or several.
 
-    `rule` is the end of the message on several runs.
+    `rule` is the end of the message on several runs, such as "one is checked at a time.".
     """
-    (first, *more) = folders(words, results_dir)
-    if more:
-        raise UsageError(f"{' '.join(words)}: {1 + len(more)} runs; {rule}")
-    return first
+    named_folders = folders(words, results_dir)
+    if len(named_folders) > 1:
+        raise UsageError(f"{' '.join(words)}: {len(named_folders)} runs; {rule}")
+    return named_folders[0]
 
 
-def find_runs(word: str, results_dir: Path) -> list[Path]:
+def find_runs(word: str, results_dir: Path, with_failed: bool = False) -> list[Path]:
     """Return the folders that a word names: a path, a run's id or `latest` in `results_dir`, or a label.
 
-    A label names all of its runs, oldest first, but runs that ended early only if there are no others. A word with a
-    slash that names nothing is returned as a path, so that a later error is about the path. A link `latest` that leads
-    nowhere is mended first. Raises UsageError if the word names no run.
+    A label names all of its runs, oldest first, but runs that ended early only if there are no others, and runs without
+    results only `with_failed`. A word with a slash that names nothing is returned as a path, so that a later error is
+    about the path. A link `latest` that leads nowhere is mended first. Raises UsageError if the word names no run.
     """
     with suppress(OSError):
         mend_latest(results_dir)
     for path in (Path(word), results_dir / word):
         if path.exists():
             return [path]
-    labels = runs_by_label(results_dir)
-    runs_of_label = labels.get(word)
-    if runs_of_label:
-        complete = [folder for folder in runs_of_label if ended_early(folder) is None]
-        return complete or runs_of_label
-    if "/" in word:
+    all_runs_of_label = labelled_runs(results_dir).get(word, [])
+    if with_failed and all_runs_of_label:
+        return all_runs_of_label
+    runs_with_results = runs_by_label(results_dir)
+    if word in runs_with_results:
+        complete = [folder for folder in runs_with_results[word] if ended_early(folder) is None]
+        return complete or runs_with_results[word]
+    if "/" in word:  # The word is a path. Whoever reads the folder reports that it is missing.
         return [Path(word)]
+    if all_runs_of_label:  # The label is known, but none of its runs has results: the oldest run is the example.
+        folder = all_runs_of_label[0]
+        status = readable_status(folder)
+        ending = joined_text(": ", status.status, status.reason) if status else "without a readable status"
+        raise UsageError(f"{word}: no run of this label has results; {folder.name} is {ending}.")
     run_names = [path.parent.name for path in results_dir.glob("*/config.json")]
-    hint = spelling_hint(word, ["latest", *labels, *run_names])
+    hint = spelling_hint(word, ["latest", *runs_with_results, *run_names])
     raise UsageError(f"{word}: no path, and no run or label in {results_dir}{hint}")
 
 
 def runs_by_label(results_dir: Path) -> dict[str, list[Path]]:
-    """Return the runs that are complete or have a summary, by label and oldest first.
+    """Return the runs that are complete or have a summary, by label and oldest first."""
+    by_label = {}
+    for label, labelled in labelled_runs(results_dir).items():
+        runs_with_results = []
+        for folder in labelled:
+            status = readable_status(folder)
+            if status and (status.status == "complete" or (folder / "summary.json").exists()):
+                runs_with_results.append(folder)
+        if runs_with_results:
+            by_label[label] = runs_with_results
+    return by_label
 
-    Runs without a label, unreadable runs and links are left out.
-    """
+
+def labelled_runs(results_dir: Path) -> dict[str, list[Path]]:
+    """Return all runs that have a label, by label and oldest first. Unreadable runs and links are left out."""
     by_label = dict[str, list[Path]]()
-    for folder in sorted((path.parent for path in results_dir.glob("*/config.json")), key=start_of):
-        status = readable_status(folder)
-        has_results = status and (status.status == "complete" or (folder / "summary.json").exists())
-        if has_results and not folder.is_symlink():  # `latest` is a link to one of the runs.
-            with suppress(UsageError):
+    run_folders = [path.parent for path in results_dir.glob("*/config.json")]
+    for folder in sorted(run_folders, key=start_of):
+        if not folder.is_symlink():  # `latest` is a link to one of the runs.
+            with suppress(UsageError):  # config.json cannot be read
                 match read_json(folder / "config.json"):
                     case {"plan": {"config": {"label": str(label)}}} if label:
                         by_label.setdefault(label, []).append(folder)

@@ -26,18 +26,18 @@ RENAMED_FIELDS = {"tokens_per_s": "tokens_per_sec", "samples_per_s": "samples_pe
 def finish(run: RunFolder, line: dict[str, object], keep_all: bool = True, say: Callable[[str], None] = print) -> None:
     """Mark a run complete: add its line to the history, move `latest` to it, and delete older runs unless `keep_all`.
 
-    `line` has the record of the run without its name. If a file cannot be written, moved or deleted, `say` gets a
-    message, and the run stays complete.
+    `line` has the fields of that line except the run's name. If a file cannot be written, moved or deleted, `say` gets
+    a message, and the run stays complete.
     """
     run.set_status("complete")
-    with or_say(say, f"{run.results_dir / 'history.jsonl'} could not be written"):
+    with report_os_error(say, f"{run.results_dir / 'history.jsonl'} could not be written"):
         append_line(run.results_dir / "history.jsonl", json.dumps({"run": run.name, **line}))
-    with or_say(say, f"{run.results_dir / 'latest'} could not be moved"):
+    with report_os_error(say, f"{run.results_dir / 'latest'} could not be moved"):
         point_latest(run)
     if keep_all:
         return
     for folder in older_runs(run):
-        with or_say(say, f"{folder} could not be deleted"):
+        with report_os_error(say, f"{folder} could not be deleted"):
             rmtree(folder)
 
 
@@ -72,11 +72,10 @@ def is_line_of_runs(line: str, names: Iterable[str]) -> bool:
 
 def why_not_deleted(folder: Path, results_dir: Path) -> str:
     """Return why a folder may not be deleted, in words; empty if it is a run of `results_dir` that is over."""
-    # None if the folder has no status that can be read. The status of a run that was killed is corrected.
-    status = readable_status(folder)
+    status = readable_status(folder)  # None: it cannot be read, so it is not known whether this is a run at all
     if folder.is_symlink() or folder.resolve().parent != results_dir.resolve() or status is None:
         return f"not a run in {results_dir} that is over"
-    if status.status != "running":
+    if status.status != "running":  # Of a run that is known to be killed, `readable_status` has corrected the status.
         return ""
     if run_lock.life_of(folder) == "running":
         return "it still runs"
@@ -102,8 +101,11 @@ def mend_latest(results_dir: Path) -> None:
 
 
 @contextmanager
-def or_say(say: Callable[[str], None], trouble: str) -> Iterator[None]:
-    """Pass an OSError that is raised in the block to `say`, as `trouble` with the system's reason, and go on."""
+def report_os_error(say: Callable[[str], None], trouble: str) -> Iterator[None]:
+    """Pass an OSError that is raised in the block to `say`, and go on after the block.
+
+    The message is `trouble`, such as "results/index.md could not be written", and the system's reason.
+    """
     try:
         yield
     except OSError as error:
@@ -146,12 +148,12 @@ def read_history(results_dir: Path) -> Iterator[dict[str, object]]:
     """Yield the records of the finished runs in the order in which they began.
 
     A line that is there twice is yielded once. Damaged lines are left out. A line of an older version does not say when
-    its run began, and stays behind the line before it.
+    its run began, and stays behind the line before it in the file.
     """
-    records = dict(stored_lines(results_dir))  # the text of a line, and its record
+    records = dict(stored_lines(results_dir))  # the record of each line, by the line's text
     dated, began_s = [], 0.0
     for record in records.values():
-        began_s = seconds_of(record) or began_s
+        began_s = seconds_of(record) or began_s  # without a time, the time of the line before
         dated.append((began_s, record))
     for _began_s, record in sorted(dated, key=itemgetter(0)):
         yield record
@@ -164,17 +166,20 @@ def stored_lines(results_dir: Path) -> Iterator[tuple[str, dict[str, object]]]:
     """
     with suppress(OSError):
         for text in reading.read_text(results_dir / "history.jsonl", errors="replace").splitlines():
-            with suppress(ValueError, RecursionError):
+            with suppress(ValueError, RecursionError):  # The line is not JSON.
                 match json.loads(text):
                     case {"run": str()} as entry:
-                        yield text, {RENAMED_FIELDS.get(str(key), str(key)): value for key, value in entry.items()}
+                        record = {}
+                        for key, value in entry.items():
+                            record[RENAMED_FIELDS.get(str(key), str(key))] = value
+                        yield text, record
 
 
 def write_index(results_dir: Path, template: str, kind: type[File], **more: object) -> None:
-    """Write results_dir/index.md, newest run first, from the lines of the history that fit the model `kind`.
+    """Write results_dir/index.md, newest run first, from the lines of the history that fit the pydantic model `kind`.
 
-    `template` is the file of the page's template. It gets each line, with whether the run's folder is still there, and
-    `more`.
+    `template` is the file of the page's template. The template gets each line, with whether the run's folder is still
+    there, and the values in `more`.
     """
     runs = []
     for record in read_history(results_dir):

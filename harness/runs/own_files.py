@@ -8,14 +8,14 @@ from pathlib import Path
 from harness.core.message_text import warn
 
 PLOTS = "plots"
-RENDERED_FILES = ("summary.json", "report.md", "report.html")
+RENDERED_FILES = ("summary.json", "report.md", "report.html", "changes.csv")
 
 
 def replace_links(folder: Path) -> None:
-    """Remove links, and folders in place of files, from where the report of a run is written, each with a warning.
+    """Remove links, and folders in place of files, from the paths that a run's report is written to, with a warning.
 
-    Somebody else may have sent the folder, and a link would make the report overwrite files elsewhere. The results
-    folder, `latest` and the history may be links that the user made, and stay.
+    Somebody else may have sent the folder, and a link in it would make the report overwrite files elsewhere. Links
+    outside the run's folder, such as a results folder that is a link, are the user's and stay.
     """
     for path in rendered_paths(folder):
         if path.is_symlink():

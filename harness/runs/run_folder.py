@@ -52,16 +52,16 @@ class RunFolder(NamedTuple):
     def set_status(self, status: Status, reason: str = "") -> None:
         """Write the run's status. "running" takes the lock of the folder; any other status releases it.
 
-        `reason` says why the run ended so.
+        `reason` says why the run ended with this status.
         """
-        if status == "running":
-            run_lock.hold(self.path)
+        if status == "running":  # While the lock is held, other commands know that the run is alive.
+            run_lock.lock_folder(self.path)
         path = self.path / "status.json"
-        if path.is_symlink():  # In a folder that somebody sent, it may lead elsewhere.
+        if path.is_symlink():  # Somebody may have sent the folder, with a link that leads to a file elsewhere.
             path.unlink()
         write_text(path, self.status_json(status, reason))
         if status != "running":
-            run_lock.release(self.path)
+            run_lock.unlock_folder(self.path)
 
     def status_json(self, status: Status, reason: str) -> str:
         """Return the content of status.json, without secrets.
@@ -83,11 +83,11 @@ class RunFolder(NamedTuple):
             return
         try:
             self.set_status(status, reason)
-        except OSError:
+        except OSError:  # The disk is full, or the file cannot be replaced for another reason.
             content = self.status_json(status, reason[:REASON_CHARACTERS]).encode()
             with (self.path / "status.json").open("r+b") as file:
                 file.write(content[:STATUS_BYTES])
-            run_lock.release(self.path)
+            run_lock.unlock_folder(self.path)
 
     def subfolder(self, name: str) -> Path:
         """Return the folder of this name in the run's folder. It is made if it does not exist."""
@@ -125,6 +125,9 @@ def writing_to(results_dir: Path) -> Iterator[None]:
         yield
     except OSError as error:
         problem = f"{results_dir}: cannot write there: {system_reason(error)}."
+        existing_path = nearest_existing(results_dir)
+        if existing_path.is_file():
+            problem = f"{results_dir}: {existing_path} is a file; name a folder."
         if isinstance(error, PermissionError) and is_in_container():
             problem += f" {CONTAINER_USER_REMEDY}"
         raise UsageError(problem, flag="--results-dir") from None
@@ -153,9 +156,10 @@ def status_of(folder: Path) -> RunStatus | None:
     if status is None or status.status != "running" or run_lock.life_of(folder) != "over":
         return status
     run = RunFolder(folder.parent, folder.name)
-    with suppress(OSError):  # It may be another user's folder.
+    with suppress(OSError):  # The folder may be another user's.
         run.set_status("failed", KILLED_REASON)
-    return RunStatus.model_validate_json(run.status_json("failed", KILLED_REASON))
+    corrected_status = run.status_json("failed", KILLED_REASON)  # also if it could not be written
+    return RunStatus.model_validate_json(corrected_status)
 
 
 def readable_status(folder: Path) -> RunStatus | None:
@@ -165,21 +169,22 @@ def readable_status(folder: Path) -> RunStatus | None:
     return None
 
 
-def ended_early(folder: Path, reported: bool = False) -> str | None:
+def ended_early(folder: Path, is_writing_report: bool = False) -> str | None:
     """Return why a run is not complete, in words; None if it is complete or has no status that can be read.
 
-    `reported` tells that a run with the status "running" is only writing its report, so it counts as complete.
+    `is_writing_report` says that a run with the status "running" has finished its tests and only writes its report. It
+    then counts as complete.
     """
     status = readable_status(folder)
     if status is None or status.status == "complete":
         return None
     if status.status == "running":
-        if reported:
+        if is_writing_report:
             return None
         if run_lock.life_of(folder) == "running":
             return "it still runs"
         return "it is not known whether it still runs"
-    if status.reason in ("", status.status):
+    if status.reason in ("", status.status):  # The reason says no more than the status, such as "interrupted".
         return status.status
     return f"{status.status}: {status.reason}"
 

@@ -19,25 +19,27 @@ LARGEST_LOCK_FILE = MIB
 
 Life = Literal["running", "over", "not known"]
 
-_held: dict[Path, int] = {}  # the file descriptors of this process's own runs, by folder
+_lock_files: dict[Path, int] = {}  # the file descriptors of this process's own runs, by folder
 
 
-def hold(folder: Path) -> None:
+def lock_folder(folder: Path) -> None:
     """Lock a run's folder for this process, so that others can tell that the run is alive.
 
     A second call changes nothing. On a mount without locks the folder stays unlocked, and the lock file says so. If the
     lock file cannot be written, there is no lock.
     """
     folder = folder.absolute()
-    if folder in _held:
+    if folder in _lock_files:  # It is locked already.
         return
     path = folder / LOCK_FILE
     with suppress(OSError):
+        # Programs that this process starts do not inherit the lock (O_CLOEXEC), and so do not make the run seem alive
+        # after its end. A link in place of the lock file is not followed (O_NOFOLLOW): it may lead to a file elsewhere.
         file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
         record = {**machine_identity(), "pid": os.getpid(), "locked": takes_lock(file, path)}
         os.truncate(file, 0)
         os.write(file, json.dumps(record).encode())
-        _held[folder] = file
+        _lock_files[folder] = file
 
 
 def takes_lock(file: int, path: Path) -> bool:
@@ -48,25 +50,25 @@ def takes_lock(file: int, path: Path) -> bool:
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         second_file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
+    except OSError:  # The mount refuses locks.
         return False
     try:
         fcntl.flock(second_file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
+    except BlockingIOError:  # The second lock was refused because of the first, which is what others will see.
         return True
-    except OSError:
+    except OSError:  # The mount refuses a second lock for a reason of its own.
         return False
     finally:
         os.close(second_file)
     return False  # The second lock was granted, so the mount ignores locks.
 
 
-def release(folder: Path) -> None:
-    """Release the lock of a run whose status says how it ended, and remove the lock file.
+def unlock_folder(folder: Path) -> None:
+    """Unlock the folder of a run whose status says how the run ended, and remove the lock file.
 
-    Does nothing without a lock.
+    Nothing is done without a lock.
     """
-    file = _held.pop(folder.absolute(), None)
+    file = _lock_files.pop(folder.absolute(), None)
     with suppress(OSError):
         (folder / LOCK_FILE).unlink(missing_ok=True)
         if file is not None:
@@ -75,8 +77,8 @@ def release(folder: Path) -> None:
 
 def forget_locks() -> None:
     """Close the locks in a forked process. If it outlives the run, it must not make the run seem alive."""
-    while _held:
-        _folder, file = _held.popitem()
+    while _lock_files:
+        _folder, file = _lock_files.popitem()
         with suppress(OSError):
             os.close(file)
 
@@ -98,26 +100,26 @@ def machine_identity() -> dict[str, str]:
 def life_of(folder: Path) -> Life:
     """Return whether a run whose status is "running" is still running.
 
-    The run is over if nobody holds its lock, or only a process that the run left behind. It is not known whether it
-    runs if another host or container wrote the folder, if the mount has no locks, or if the lock file is missing, of an
-    older version, damaged, or another user's.
+    The run is over if nobody holds its lock, or only a process that the run left behind. If the lock says nothing here,
+    it is not known whether the run is still running.
     """
-    if folder.absolute() in _held:
+    if folder.absolute() in _lock_files:  # This process runs it.
         return "running"
     try:
         file = os.open(folder / LOCK_FILE, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
-    except OSError:
+    except OSError:  # The lock file is missing, a link, or another user's.
         return "not known"
     try:
-        record = record_of(file)
+        record = record_of(file)  # empty if the lock file is damaged or of an older version
+        # Either the mount has no locks, or another host or container made the lock.
         if not record.get("locked") or not is_from_here(record):
             return "not known"
-        try:
+        try:  # A second lock is refused as long as somebody holds the run's lock.
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:  # The run holds the lock, or a process that it left behind.
             return "running" if is_alive(record.get("pid")) else "over"
-        return "over"
-    except OSError:
+        return "over"  # The second lock was granted, so nobody holds the run's.
+    except OSError:  # The lock file cannot be read, or the mount refuses locks.
         return "not known"
     finally:
         os.close(file)
@@ -147,7 +149,7 @@ def is_alive(pid: object) -> bool:
     if type(pid) is not int or pid <= 0:  # the lock file does not say which process holds it
         return True
     try:
-        os.kill(pid, 0)  # It sends no signal, only checks whether one could be sent.
+        os.kill(pid, 0)  # For the number 0, no signal is sent. It is only checked whether one could be sent.
     except ProcessLookupError:
         return False
     except (OSError, OverflowError):  # such as a process of another user

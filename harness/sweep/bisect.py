@@ -54,13 +54,13 @@ def bisection_plan(
     bisect_sides.check_good(words[0], results_dir, conditions)
     bisect_sides.check_work(good, bad)
     interpreters = in_order(pythons)
-    changes = list(bisect_sides.environment_changes(interpreters))
     if interpreters:
         good, bad = replace(good, python=interpreters[0]), replace(bad, python=interpreters[-1])
+    differences = list(bisect_sides.environment_changes(interpreters))
     if not is_ordered:
-        changes = [*bisect_sides.testable_differences(good, bad), *changes]
+        differences = [*bisect_sides.testable_differences(good, bad), *differences]
     untestable = bisect_sides.untestable_texts(good, bad)
-    if not changes:
+    if not differences:
         raise no_difference_error(words, untestable)
     first_rounds, most_rounds = round_limits(conditions, rounds)
     good_name, bad_name = words[0], words[-1]
@@ -69,19 +69,13 @@ def bisection_plan(
     bisection = Bisection(
         good=good_name,
         bad=bad_name,
-        differences=tuple(changes),
+        differences=tuple(differences),
         untestable=tuple(untestable),
         is_ordered=is_ordered,
         first_rounds=first_rounds,
         most_rounds=most_rounds,
     )
-    mode = mode_of(conditions)
-    # GOOD also runs against itself: a condition that holds even then says nothing about the difference.
-    experiments = (
-        make_step(good, BASELINE, changes=(), mode=mode, about=f"GOOD: {good_name}", kind="baseline"),
-        make_step(good, GOOD_AGAIN, changes=(), mode=mode, about="GOOD against itself", kind="isolation"),
-        make_step(good, BAD, changes=changes, mode=mode, about=f"BAD: {bad_name}", kind="isolation"),
-    )
+    experiments = first_experiments(bisection, good, mode_of(conditions))
     mistakes = list(rejected_settings([(experiment.name, experiment) for experiment in experiments]))
     if mistakes:
         raise UsageError(mistakes[0])
@@ -90,10 +84,25 @@ def bisection_plan(
     return Sweep(sweep_name(words), about, experiments), bisection
 
 
-def no_difference_error(words: Sequence[str], untestable: Sequence[str]) -> UsageError:
-    """Return the error for sides that differ in nothing that a run can set.
+def first_experiments(bisection: Bisection, good: Side, mode: str) -> tuple[Experiment, ...]:
+    """Return the experiments that a bisection begins with: GOOD (the baseline), GOOD against itself, and BAD.
 
-    `untestable` are their other differences.
+    GOOD runs against itself because a condition that holds even then says nothing about the difference. `mode` says
+    which tests the experiments run.
+    """
+    about_good, about_bad = f"GOOD: {bisection.good}", f"BAD: {bisection.bad}"
+    return (
+        make_step(good, BASELINE, changes=(), mode=mode, about=about_good, kind="baseline"),
+        make_step(good, GOOD_AGAIN, changes=(), mode=mode, about="GOOD against itself", kind="isolation"),
+        make_step(good, BAD, changes=bisection.differences, mode=mode, about=about_bad, kind="isolation"),
+    )
+
+
+def no_difference_error(words: Sequence[str], untestable: Sequence[str]) -> UsageError:
+    """Return the error for sides of a bisection that differ in nothing that a run can set.
+
+    `words` name the sides, as the user gave them; with a single one, its environments are the sides. `untestable` are
+    the differences that a run cannot set, in words.
     """
     reason = f"{words[0]} and {words[-1]} differ in nothing that a run can set"
     if untestable:
@@ -162,18 +171,17 @@ def sweep_name(words: Sequence[str]) -> str:
 def make_step(
     good: Side, name: str, changes: Sequence[SideDifference], mode: str, about: str, kind: ExperimentKind
 ) -> Experiment:
-    """Return an experiment with GOOD's settings, except that the given differences have BAD's values.
+    """Return an experiment with GOOD's settings, except that the differences `changes` have BAD's values.
 
-    `mode` says which tests it runs: accuracy, performance or both. The experiment's changes are listed in words.
+    `mode` says which tests the experiment runs: accuracy, performance or both.
     """
     side = bisect_sides.side_with_changes(good, changes)
     mode_setting: SettingsByPart = {("set", "mode"): mode}
-    experiment = make_experiment(
-        Variant.model_construct(name=name, about=about, priority=0, group=""),
-        kind,
-        changed_settings(side.by_part, mode_setting),
-        changed_settings(good.by_part, mode_setting),
-    )
+    variant = Variant.model_construct(name=name, about=about, priority=0, group="")
+    settings = changed_settings(side.by_part, mode_setting)
+    good_settings = changed_settings(good.by_part, mode_setting)
+    experiment = make_experiment(variant, kind, settings, baseline=good_settings)
+    # A bisection has words for engine patches and environments, too.
     change_words = tuple(change.words for change in changes)
     return replace(experiment, changes=change_words, python=side.python)
 
@@ -197,14 +205,15 @@ class BisectState(SweepState):
 
         All lanes have the same jobs: `lane` is there because other sweeps choose by it.
         """
-        if any(map(self.is_hopeless, (BASELINE, GOOD_AGAIN, BAD))):
+        if any(map(self.is_hopeless, (BASELINE, GOOD_AGAIN, BAD))):  # Without these, nothing can be compared.
             return
         items = {item.name: item for item in self.kept.sweep.experiments}
         for round_number, planned_names in enumerate(self.bisection.rounds):
             names = [name for name in planned_names if not self.is_hopeless(name)]
-            if not names:
+            if not names:  # All experiments of the round have failed before.
                 continue
-            if self.bisection.repeats_good or GOOD_AGAIN in planned_names:
+            is_first_round = GOOD_AGAIN in planned_names  # GOOD and BAD are compared there, whatever the conditions.
+            if self.bisection.repeats_good or is_first_round:
                 names.insert(0, BASELINE)
             jobs = [Job(items[name], round_number) for name in names]
             if round_number % 2:  # so that a steady drift of the machine favors no experiment
@@ -220,7 +229,7 @@ class BisectState(SweepState):
         return bool(statuses - {"interrupted"}) and "complete" not in statuses
 
     def extend(self) -> bool:
-        """Plan what runs next: a new step (an experiment between GOOD and BAD), or further rounds of undecided steps.
+        """Plan what runs next: a new step (an experiment between GOOD and BAD), or rounds of experiments that exist.
 
         Return whether there is anything to run. There is nothing if the time is over, GOOD has failed, or the search is
         finished. Before the first step, the estimate of all steps is announced.
@@ -228,21 +237,20 @@ class BisectState(SweepState):
         if self.out_of_time or self.is_hopeless(BASELINE):  # The baseline is GOOD.
             return False
         findings = BisectFindings(report.read_results(self.folder.path, self.kept), self.bisection)
-        next_step = findings.wanted  # the indexes of the differences of a new step, or the names of undecided steps
+        wanted = findings.wanted
         self.announcement = ""
-        if not next_step:
+        if not wanted:
             return False
-        if isinstance(next_step, frozenset):
-            if not self.bisection.expected:
-                self.announce()
-            steps_to_run: tuple[str, ...] = (self.add_step(next_step),)
-        else:
-            steps_to_run = tuple(next_step)
-        count = self.bisection.first_rounds
-        if any(map(self.bisection.scheduled, steps_to_run)):
-            count = FURTHER_ROUNDS  # They have had their first rounds.
-        further_rounds = [steps_to_run] * count
-        self.keep(bisection=replace(self.bisection, rounds=(*self.bisection.rounds, *further_rounds)))
+        if isinstance(wanted, frozenset):  # a new step, by the indexes of its differences
+            if not self.bisection.expected:  # The new step is the first one.
+                self.announce_estimate()
+            names: tuple[str, ...] = (self.add_step(wanted),)
+        else:  # the names of experiments that need rounds
+            names = tuple(wanted)
+        have_had_rounds = any(map(self.bisection.scheduled, names))
+        count = FURTHER_ROUNDS if have_had_rounds else self.bisection.first_rounds
+        planned_rounds = [names] * count  # The experiments run once in each round.
+        self.keep(bisection=replace(self.bisection, rounds=(*self.bisection.rounds, *planned_rounds)))
         return True
 
     def add_step(self, places: frozenset[int]) -> str:
@@ -261,16 +269,16 @@ class BisectState(SweepState):
         self.announcement = joined_text("; ", self.announcement, f"{name}: {bisection.words(step.places)}")
         return name
 
-    def announce(self) -> None:
+    def announce_estimate(self) -> None:
         """Estimate how many steps and minutes the bisection takes, and store and announce the estimate."""
         bisection = self.bisection
         mean_run_s = fmean(record.seconds for record in self.kept.records)
-        minutes = bisection.first_rounds * mean_run_s / 60
+        step_minutes = bisection.first_rounds * mean_run_s / 60
         if bisection.repeats_good:
-            minutes *= 2  # GOOD runs beside each step.
+            step_minutes *= 2  # GOOD runs beside each step.
         expected = expected_steps(len(bisection.differences), bisection.is_ordered)
-        low, high = number(expected.least * minutes, 2), number(expected.most * minutes, 2)
-        text = f"{expected.words}, of {number(minutes, 2)} min each: {low} to {high} min"
+        low, high = number(expected.least * step_minutes, 2), number(expected.most * step_minutes, 2)
+        text = f"{expected.words}, of {number(step_minutes, 2)} min each: {low} to {high} min"
         self.keep(bisection=replace(bisection, expected=text))
         self.announcement = f"expected: {text}"
 

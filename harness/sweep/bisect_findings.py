@@ -104,28 +104,29 @@ class BisectFindings:
         """Return the finding on an experiment; None if it has not begun.
 
         The answer is "fails" if a condition of --fail-if holds for the experiment against GOOD. The gravest judgement
-        of all conditions decides. The answer is "no verdict" without a complete round, and if nothing could be judged
-        and further rounds cannot help. Only an undecided experiment that has rounds left can go on.
+        of all conditions decides. The answer is "no verdict" if there is no complete round, or if nothing could be
+        judged and further rounds cannot help.
         """
         result = result_named(self.report.rows, name)
         if result is None:
             return None
-        places, rounds = self.bisection.places_of(name), len(result.done)
-        if not rounds:
-            reason = result.failure.failed if result.failure else ""
+        places, complete_rounds = self.bisection.places_of(name), len(result.done)
+        if not complete_rounds:
+            reason = result.failure.failed if result.failure else ""  # how the first run that failed ended, in words
             condition = self.conditions[0]  # None of the conditions decides; any may stand here.
             return StepFinding(name, places, answer="no verdict", rounds=0, condition=condition, reason=reason)
         judgements = [self.report.judge(result, condition) for condition in self.conditions]
         judgement = regression.gravest(judgements)
         condition = self.conditions[judgements.index(judgement)]
-        answer, reason = ANSWERS_BY_VERDICT[judgement.verdict], ""
+        answer = ANSWERS_BY_VERDICT[judgement.verdict]
         if answer == "undecided" and not can_rounds_help(result, judgement):
             answer = "no verdict"
+        reason = ""  # A clear answer needs none.
         if answer in ("undecided", "no verdict"):
             reason = judgement.why
-        has_rounds = self.bisection.scheduled(name) < self.bisection.most_rounds
-        can_go_on = answer == "undecided" and has_rounds
-        return StepFinding(name, places, answer, rounds, condition, judgement, reason, can_go_on)
+        has_rounds_left = self.bisection.scheduled(name) < self.bisection.most_rounds
+        can_go_on = answer == "undecided" and has_rounds_left
+        return StepFinding(name, places, answer, complete_rounds, condition, judgement, reason, can_go_on)
 
     @property
     def wanted(self) -> Sequence[str] | frozenset[int]:
@@ -140,18 +141,20 @@ class BisectFindings:
             return (GOOD_AGAIN, BAD)
         if self.is_reproduced:
             return self.wanted_step
-        if bad.answer in ("passes", "no verdict") or good.answer == "no verdict":
+        has_no_cause = bad.answer == "passes"  # Nothing in BAD makes the condition hold.
+        if has_no_cause or "no verdict" in (good.answer, bad.answer):
             return ()
-        if self.bisection.scheduled(BAD) >= self.bisection.most_rounds:
+        if self.bisection.scheduled(BAD) >= self.bisection.most_rounds:  # GOOD and BAD have had all their rounds.
             return ()
-        return (GOOD_AGAIN, BAD)
+        return (GOOD_AGAIN, BAD)  # Further rounds may make the answers clear.
 
     @property
     def wanted_step(self) -> Sequence[str] | frozenset[int]:
         """The next step of the search: the name of its experiment if there is one that is
         undecided, else its differences.
 
-        Empty if the search is finished.
+        A step is an experiment in which some of the differences have BAD's values and the others GOOD's. Empty if the
+        search is finished.
         """
         subset = self.search.wanted
         if subset is None:

@@ -40,10 +40,11 @@ def exit_code(report: SweepReport) -> int:
 def is_known_for_sure(findings: BisectFindings) -> bool:
     """Tell whether the cause is known.
 
-    That is so if the difference between GOOD and BAD was seen again, the search is finished, and each difference of the
-    set found is needed: without it, the condition does not hold.
+    That is so if BAD was again bad by the user's condition (--fail-if) and GOOD was not, if the condition no longer
+    holds without any one of the differences that make up the cause, and if nothing is left to be measured.
     """
-    return findings.is_reproduced and findings.search.is_certain and findings.search.wanted is None
+    is_finished = findings.search.wanted is None  # `wanted` is the next set of differences to be measured.
+    return findings.is_reproduced and findings.search.is_certain and is_finished
 
 
 def document(
@@ -102,7 +103,8 @@ def not_reproduced(findings: BisectFindings, good: StepFinding, bad: StepFinding
 def size_of(findings: BisectFindings, step: StepFinding) -> str:
     """Return in words how much faster or slower a step is than GOOD, with the interval of the change.
 
-    If the step has no change of a metric, the text has the figures by which the step was found not to be worse.
+    A step is an experiment with some of BAD's values in place of GOOD's; BAD itself has all of them. If the step has no
+    change of a metric, the text only says that the condition does not hold, with the step's figures.
     """
     metric, change = step.condition.metric, change_of(findings, step)
     if metric is None or change is None:
@@ -153,8 +155,10 @@ def worse_word(bad: StepFinding) -> str:
     if bad.condition.is_of_answers:
         return f"with another {metric.label}"
     faster, slower, _as_fast = metric.words
-    # A bound from above on a time, or from below on a speed, is broken by what is slower.
-    if bad.condition.above == metric.is_time:
+    # BAD is beyond the bound: its values are larger than an upper bound, or smaller than a lower one.
+    is_slow_if_large = metric.is_time  # A speed is slow if it is small.
+    is_broken_by_large_values = bad.condition.is_upper_bound
+    if is_broken_by_large_values == is_slow_if_large:
         return slower
     return faster
 
@@ -181,10 +185,10 @@ def others_sentence(findings: BisectFindings, cause: Subset) -> str:
 
 
 def nothing_words(findings: BisectFindings, step: StepFinding) -> str:
-    """Return in words that the differences of a step do nothing, for a step that passes.
+    """Return what the differences of a step that passes do, in words that follow "the other differences together".
 
-    If its change is equal to none, that is "change nothing" with the interval; else the step only does not fail, and
-    its figures follow. The verb fits the number of the differences.
+    That is "change nothing" if the interval of the change shows no effect. Else it is only known that the step does not
+    fail: "do not", with its figures. The verb fits the number of the differences.
     """
     verb, auxiliary = "change", "do"
     if len(step.places) == 1:
@@ -238,8 +242,9 @@ def finding_lines(findings: BisectFindings, folder: Path) -> Iterator[Line]:
     for row in report.rows:
         if row.left_out:
             yield Line("left out", row.left_out, "careful")
-    share = 100 * (1 - report.state.error)
-    yield Line("interval", f"of {share:g} % at each look, for all verdicts together")
+    # A look is a judgement of the results so far, after which the search goes on.
+    coverage_percent = 100 * (1 - report.state.error_rate)
+    yield Line("interval", f"of {coverage_percent:g} % at each look, for all verdicts together")
     yield caution_line(report.state.note)
     yield from command_lines(findings, folder)
 
@@ -275,7 +280,8 @@ def scores_text(answers: AnswerPair) -> str:
 def steps_text(findings: BisectFindings) -> str:
     """Return how many steps and minutes the bisection took and, if it was estimated, how many were expected.
 
-    The minutes are those of all rounds with a step, so GOOD's runs in them count as well.
+    A step is an experiment with some of BAD's values in place of GOOD's. The minutes are those of all rounds with a
+    step, so GOOD's runs in them count as well.
     """
     names = {step.experiment for step in findings.steps}
     records = findings.report.state.records

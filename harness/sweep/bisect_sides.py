@@ -130,8 +130,8 @@ def side_of(name: str, config: RunConfig, env: Mapping[str, str] | None, recorde
 def check_good(word: str, results_dir: Path, conditions: Sequence[Condition]) -> None:
     """Raise UsageError if GOOD, which `word` names, is a run that cannot stand for a good one.
 
-    A failed accuracy gate is allowed only if a condition is about answers. INVALID is allowed only if no condition is
-    about speed. A config file, which has no results, is always allowed.
+    A config file, which has no results, is always allowed. A failed accuracy gate is allowed only if a condition is
+    about answers, and INVALID only if no condition is about speed.
     """
     if Path(word).is_file():
         return
@@ -150,7 +150,7 @@ def check_work(good: Side, bad: Side) -> None:
 
     No step between them could be judged then.
     """
-    # An estimate (--quick) is no step beside a test, nor is a test beside one at another rate.
+    # A test cannot be compared with an estimate (--quick), nor with a test at another rate.
     names = [*RunConfig.flags_by_effect("work"), "quick", "server_target_qps"]
     for name in names:
         before, after = value_of(good, name), value_of(bad, name)
@@ -177,11 +177,13 @@ def testable_differences(good: Side, bad: Side) -> list[SideDifference]:
             changes.append(SideDifference("set", name, before, after))
     for name in dict.fromkeys([*good.engine, *bad.engine]):
         before, after = good.engine.get(name), bad.engine.get(name)
-        if before != after and MASK not in (before, after):
+        is_recorded = MASK not in (before, after)  # A secret is masked, so its value is not known.
+        if before != after and is_recorded:
             changes.append(SideDifference("engine", name, before, after))
     for name in dict.fromkeys([*good.patches, *bad.patches]):
-        if (name in good.patches) != (name in bad.patches):
-            changes.append(SideDifference("patch", name, name in good.patches, name in bad.patches))
+        is_in_good, is_in_bad = name in good.patches, name in bad.patches
+        if is_in_good != is_in_bad:
+            changes.append(SideDifference("patch", name, is_in_good, is_in_bad))
     for name in dict.fromkeys([*good.variables, *bad.variables]):
         before, after = good.variables.get(name), bad.variables.get(name)
         if before != after and not reason_not_settable(name, good, bad):
@@ -210,8 +212,7 @@ def reason_not_settable(name: str, good: Side, bad: Side) -> str:
 def untestable_texts(good: Side, bad: Side) -> list[str]:
     """Return the differences that a run cannot set, in words, each with the reason or both values.
 
-    They are the model, secrets, some environment variables, and machine and software. Software is left out if each side
-    has an interpreter of its own, since these are bisected.
+    They are the model, secrets, some environment variables, and the machine and its software.
     """
     texts = []
     for name in MODEL_SETTINGS:
@@ -220,17 +221,17 @@ def untestable_texts(good: Side, bad: Side) -> list[str]:
             texts.append(f"{name} ({setting_text(before)}, {setting_text(after)}: every step has the first)")
     for name in dict.fromkeys([*good.engine, *bad.engine]):
         before, after = good.engine.get(name), bad.engine.get(name)
-        if before != after and MASK in (before, after):
+        if before != after and MASK in (before, after):  # A secret was masked when the run was recorded.
             texts.append(f"{name} (its value was not recorded)")
     for name in dict.fromkeys([*good.variables, *bad.variables]):
         reason = reason_not_settable(name, good, bad)
         if good.variables.get(name) != bad.variables.get(name) and reason:
             texts.append(f"{name} ({reason})")
-    has_environments = good.python != bad.python
+    has_two_environments = good.python != bad.python
     for difference in differences(good.recorded, bad.recorded, ("variables",)):
         remedy = ""
         if difference.aspect == "software":
-            if has_environments:
+            if has_two_environments:
                 continue  # The interpreters are bisected, whatever the runs had.
             remedy = ": --python PATH starts a side's environment"
         texts.append(f"{difference.name} ({value_text(difference.a)}, {value_text(difference.b)}{remedy})")

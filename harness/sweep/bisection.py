@@ -25,8 +25,10 @@ class SideDifference:
 
     @property
     def words(self) -> str:
-        """What BAD has in place of GOOD's value, in words: a value, an engine patch, a package
-        version, or that it has none.
+        """What BAD has in place of GOOD's value, in words.
+
+        That is the packages of its Python environment, an engine patch or that BAD lacks it, or a setting's value or
+        that BAD lacks the setting.
         """
         if self.part == "python":
             return self.name
@@ -77,7 +79,8 @@ class Bisection:
     def repeats_good(self) -> bool:
         """Tell whether GOOD runs again beside each step.
 
-        It does not if only answers are compared, where repetition shows nothing new: steps then get no further rounds.
+        GOOD does not if only answers are compared, where repetition shows nothing new: steps then get no further
+        rounds.
         """
         return self.most_rounds > self.first_rounds
 

@@ -39,15 +39,19 @@ def find_unsupported(sweep: Sweep) -> dict[str, str]:
     """Return why experiments cannot run on the installed vLLM, by name; those that can run are left out.
 
     Experiments with an interpreter of their own or an endpoint are not checked: another engine runs them. Raises
-    UsageError if the baseline cannot run.
+    UsageError if the baseline cannot run, for instance because no vLLM is installed.
     """
+    from harness.runner import doctor  # It is slow to import, and --list needs none of it.
+
     reasons = {}
     for item in sweep.experiments:
         config = RunConfig(**item.settings)
         if item.python or not config.is_in_process:
             continue
+        if item.name == BASELINE:
+            doctor.require(config, only="vLLM")
         replicas = config.data_parallel_size
-        if replicas == "auto":
+        if replicas == "auto":  # a replica for each GPU
             replicas = len(nvml.gpus()) or 1
         reason = vllm_arguments.find_unsupported(item.engine, item.env, replicas)
         if reason:

@@ -42,7 +42,7 @@ class Crew:
                 if unfinished:  # `wait` returned early, so a lane has failed.
                     self.stop.set()
             except KeyboardInterrupt:
-                processes.ignore_signals()
+                processes.ignore_signals()  # A second Ctrl-C must not prevent the lanes from recording how they ended.
                 self.stop.set()
         interruptions = [future.result() for future in futures]  # raises the error of a lane that failed
         return any(interruptions) or self.stop.is_set()
@@ -50,14 +50,14 @@ class Crew:
     def work_lane(self, lane: Lane) -> bool:
         """Run the jobs of one lane, one after the other, and return whether they were interrupted.
 
-        The end of a job by the time limit is no interruption of the sweep. If another lane told all to stop, the work
-        was interrupted.
+        A lane is a GPU, or the whole machine, on which one job runs at a time. Lanes work side by side, so the lock
+        guards what they share: the state of the sweep and the display.
         """
-        lane.pin()
+        lane.pin()  # The runs of this lane stay on its own cores, so that they do not slow down those of other lanes.
         while not self.stop.is_set():
             with self.lock:
                 job = self.state.next(lane)
-                if not job:
+                if not job:  # All jobs of the lane are done.
                     self.labels_by_gpu.pop(lane.gpu, None)
                     return False
                 label = job.label(self.state.options.repeat)
@@ -66,9 +66,9 @@ class Crew:
             record = self.run_once(job, lane)
             with self.lock:
                 self.show_record(label, record)
-            if record.status == "interrupted":
+            if record.status == "interrupted":  # If the time limit ended the job, that is no interruption of the sweep.
                 return not self.state.is_late()
-        return True
+        return True  # Another lane has told all to stop.
 
     def stage_text(self) -> str:
         """Return the job that each lane runs now, in words, with the lane's GPU if lanes have one each."""
@@ -81,14 +81,18 @@ class Crew:
     def show_record(self, label: str, record: ExperimentRecord) -> None:
         """Print the row of a finished job.
 
-        In the first round, also print the load of other programs, so that the user can end them before more is
-        measured.
+        In the first round, also print what other programs take of the machine, so that the user can end them before
+        more is measured.
         """
         row = report.record_cells(label + record.where, record)
         self.display.leave_row(report.ROW_HEAD, row, record.status == "complete")
         background_load = record.outcome.background_load
-        if background_load and not record.round:
-            self.display.say(f"{'; '.join(background_load)}: no run is to be published while they do", style="yellow")
+        is_first_round = record.round == 0
+        if background_load and is_first_round:
+            self.display.say(
+                f"{'; '.join(background_load)}: end them, since speeds that are measured beside them do not count",
+                style="yellow",
+            )
 
     def watch(self, last_line: str) -> bool:
         """Show the last line that a run printed, and return whether to end the run.
@@ -105,14 +109,14 @@ class Crew:
     def run_once(self, job: Job, lane: Lane) -> ExperimentRecord:
         """Run one experiment once, store its record, and return it. Returns when the run's GPU memory is free again.
 
-        An experiment that cannot run is recorded as skipped.
+        An experiment that cannot run is recorded as skipped. Raises BenchmarkError if the disk is too full for a run.
         """
         reason = self.state.skipped.get(job.item.name)
         if reason:
             record = job.record(lane, "skipped", reason)
         else:
             files.check_space(self.state.folder.path)
-            memory_before = nvml.gpu_memory_used(lane.number)
+            memory_before = nvml.gpu_memory_used(lane.number)  # The next run begins when that much is in use again.
             record = self.runner(job, lane, self.watch)
             if record.status == "interrupted" and self.state.out_of_time:
                 record = replace(record, reason="ended by the time limit")

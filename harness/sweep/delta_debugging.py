@@ -59,11 +59,12 @@ def search(count: int, answers: Answers) -> SearchState:
 
     wanted = None
     try:
+        # Each of these calls of `fails` makes an answer known, or ends the search for now by raising StepNeeded.
         ask_halves(sorted(everything), fails)
         failing = smallest_failing(known)
         if len(failing) > 1:  # No single difference was found, so several act together.
             explanation = explain_failure(NO_DIFFERENCES, sorted(failing), fails, is_new_background=False)
-            fails(explanation)  # It follows from tests of other sets, so it is tested itself.
+            fails(explanation)  # That it fails was only concluded from other sets, so it is tested itself.
             take_away(smallest_failing(known), fails)
         fails(everything - smallest_failing(known))  # The report says whether the other differences fail as well.
     except StepNeeded as needed:
@@ -95,17 +96,18 @@ def search_first(count: int, answers: Answers) -> SearchState:
 
 
 def nearest_to_middle(low: int, high: int, known: Answers) -> int | None:
-    """Return how many changes the set to look at next has, or None if no set can help.
+    """Return how many of the first changes to test together next, in a bisection; None if no number can help.
 
-    That is the number between `low` and `high` that is nearest to the middle, of the sets that are untested or have a
-    clear answer.
+    With the first `low` changes the condition does not hold, with the first `high` it does. The number is the one
+    between them that is nearest to the middle, among those that were not tested without a clear answer.
     """
     middle, nearest = (low + high) / 2, None
-    for place in range(low + 1, high):
-        if known.get(first_places(place), "passes") not in ("fails", "passes"):
+    for count in range(low + 1, high):
+        answer = known.get(first_places(count))
+        if answer in ("no verdict", "undecided"):
             continue
-        if nearest is None or abs(place - middle) < abs(nearest - middle):
-            nearest = place
+        if nearest is None or abs(count - middle) < abs(nearest - middle):
+            nearest = count
     return nearest
 
 
@@ -130,16 +132,17 @@ def ask_halves(items: Sequence[int], fails: FailureTest) -> None:
 def explain_failure(background: Subset, items: Sequence[int], fails: FailureTest, is_new_background: bool) -> Subset:
     """Return the items that make a failure: they fail together with the background, and none of them can be left out.
 
-    By QuickXplain. The background and all items together must fail. The background alone is tested only if it is new,
-    not already known to pass; if it fails, no item is needed.
+    By QuickXplain. The background is a set of differences that every test has. The background and all items together
+    must fail. Unless `is_new_background`, the background alone is known to pass.
     """
-    if is_new_background and fails(background):
+    if is_new_background and fails(background):  # No item is needed for the failure.
         return NO_DIFFERENCES
-    if len(items) == 1:
+    if len(items) == 1:  # The background passes without this item, so it is needed.
         return frozenset(items)
     middle = len(items) // 2
     first_half, second_half = items[:middle], items[middle:]
-    # Each half is explained with what is needed of the other half in the background.
+    # First ask what is needed of the second half beside the whole first half. Then ask what is needed of the first half
+    # beside that.
     from_second = explain_failure(background | frozenset(first_half), second_half, fails, is_new_background=True)
     from_first = explain_failure(background | from_second, first_half, fails, is_new_background=bool(from_second))
     return from_second | from_first
@@ -150,15 +153,15 @@ def take_away(failing: Subset, fails: FailureTest) -> None:
 
     Nothing is returned: the tests make the answers known.
     """
-    size = max(len(failing) // 2, 1)
+    part_size = max(len(failing) // 2, 1)
     while len(failing) > 1:
-        still_failing = next(filter(fails, without_parts(failing, size)), None)
-        if still_failing is not None:
+        still_failing = next(filter(fails, without_parts(failing, part_size)), None)
+        if still_failing is not None:  # A part was not needed. Go on with the smaller set, in at least two parts.
             failing = still_failing
-            size = max(min(size, len(failing) // 2), 1)
-        elif size > 1:
-            size //= 2
-        else:
+            part_size = max(min(part_size, len(failing) // 2), 1)
+        elif part_size > 1:  # Every part is needed, but perhaps not every difference in it.
+            part_size //= 2
+        else:  # Every single difference is needed.
             return
 
 

@@ -96,7 +96,7 @@ class ExperimentRecord:
 
     @property
     def key(self) -> RunKey:
-        """The identity of the run: experiment, round, whether at full length, and place.
+        """The identity of the run: experiment, round, whether at full length, and place (the node and the GPU).
 
         The baseline runs once in each place, so its place counts. Any other experiment runs in one place only, so its
         place is left empty.
@@ -129,13 +129,15 @@ class State:
     schema_version: int = schema.SCHEMA
 
     @property
-    def error(self) -> float:
-        """The chance that any equal experiment is called faster or slower.
+    def error_rate(self) -> float:
+        """The chance that any experiment is called faster or slower although its speed is the baseline's.
 
-        It is smaller if the results are looked at after each round, to end the sweep early or to go on with a
-        bisection, as each look is another chance.
+        The chance is smaller if the results are looked at again and again while the sweep runs, as each look is another
+        chance.
         """
-        if self.within or self.bisection:
+        may_end_early = bool(self.within)  # A look after each round decides whether the sweep ends.
+        is_bisection = self.bisection is not None  # A look after each step decides what comes next.
+        if may_end_early or is_bisection:
             return LOOK_ERROR
         return change.ERROR_RATE
 
@@ -168,14 +170,14 @@ class Job(NamedTuple):
         return self.record(lane, "skipped").key  # The status is no part of the key.
 
     def label(self, rounds: int) -> str:
-        """Return the job's name for the screen.
+        """Return the job's name for the screen, with its round or that it is at full length.
 
-        It has the round if there are several `rounds`, or says that it is at full length. A bisection adds rounds to
-        those that were planned; such a round is named without their number.
+        `rounds` is the planned number of rounds. If that is 1, the name has no round.
         """
         if self.final:
             return f"{self.item.name} at full length"
-        if self.round >= max(rounds, 1):
+        is_added_round = self.round >= max(rounds, 1)
+        if is_added_round:  # A bisection adds rounds to the planned ones, so there is no "of" a number.
             return f"{self.item.name} (round {self.round + 1})"
         if rounds > 1:
             return f"{self.item.name} ({self.round + 1} of {rounds})"
@@ -186,18 +188,18 @@ Watch = Callable[[str], bool | None]  # gets the last line that a run printed, a
 
 
 def run_experiment(job: Job, lane: Lane, watch: Watch, place: Path, timeout: float, lock: int) -> ExperimentRecord:
-    """Run a job in `place`/<name> for at most `timeout` seconds, and return its record.
+    """Run a job by run.py in a folder below `place`, for at most `timeout` seconds, and return its record.
 
-    The folder's name also has the GPU if each lane has one, and says if the job is at full length. `watch` gets the
-    last printed line and tells whether to end the run. An interruption also ends the processes of the experiment, and
-    the record says so. The process inherits the file descriptor `lock`, so a sweep stays locked as long as one of its
-    runs lives.
+    `watch` gets the last printed line and tells whether to end the run. An interruption also ends the processes of the
+    experiment, and the record says so. The process inherits the file descriptor `lock`, so a sweep stays locked as long
+    as one of its runs lives.
     """
+    # Runs at full length, and runs on the GPUs of different lanes, have folders of their own.
     length = "full" if job.final else ""
     folder = place / formatting.joined_text("@", job.item.name, length, lane.gpu)
     folder.mkdir(exist_ok=True)
     paths_before, begin = set(folder.iterdir()), time.monotonic()
-    files.write_json(folder / CONFIG_FILE, job.item.settings)  # JSON is YAML
+    files.write_json(folder / CONFIG_FILE, job.item.settings)  # run.py reads YAML, and JSON is YAML.
     with (folder / SCREEN_FILE).open("w") as screen:
         try:
             process = start_run(job, lane, folder, screen, lock)
@@ -208,9 +210,10 @@ def run_experiment(job: Job, lane: Lane, watch: Watch, place: Path, timeout: flo
     run, run_status, run_path = new_run(folder, paths_before), None, None
     if run:
         run_status, run_path = status_of(run), str(run.relative_to(place))
+    # `ended_as` is None if the run ended by itself: its own status and exit code then decide.
     status = ended_as or final_status(run_status, process.returncode)
     reason = failure_reason(status, run_status, process.returncode, timeout, last_line(folder / SCREEN_FILE))
-    if run and run_status and run_status.status == "running":  # It died before it could write how it ended.
+    if run and run_status and run_status.status == "running":  # run.py died before it could write how it ended.
         RunFolder(folder, run.name).set_status("failed", reason)
     return job.record(lane, status, reason, seconds=seconds, run=run_path, outcome=outcome_of(run))
 
@@ -218,8 +221,9 @@ def run_experiment(job: Job, lane: Lane, watch: Watch, place: Path, timeout: flo
 def start_run(job: Job, lane: Lane, folder: Path, screen: IO[str], lock: int) -> "subprocess.Popen[bytes]":
     """Start run.py in the folder of an experiment and return its process; what it prints goes to `screen`.
 
-    run.py gets the lane's environment, and no address of MLflow, since the sweep sends its runs there. The process
-    inherits the file descriptor `lock`. Raises OSError or ValueError if it cannot be started.
+    The interpreter is the experiment's own or, without one, that of the sweep. run.py gets the environment of the
+    experiment and of its lane, and no address of MLflow, since the sweep itself sends the runs to MLflow.
+    Raises OSError or ValueError if run.py cannot be started.
     """
     script, config = str(locations.ROOT / "run.py"), str(folder / CONFIG_FILE)
     environment = dict(os.environ)
@@ -228,11 +232,11 @@ def start_run(job: Job, lane: Lane, folder: Path, screen: IO[str], lock: int) ->
     return subprocess.Popen(
         [job.item.python or sys.executable, script, "--config", config, "--results-dir", str(folder)],
         env=environment,
-        stdin=subprocess.DEVNULL,
+        stdin=subprocess.DEVNULL,  # so that no run of a sweep waits for input
         stdout=screen,
         stderr=screen,
-        start_new_session=True,
-        pass_fds=(lock,),
+        start_new_session=True,  # Ctrl-C reaches only the sweep, which then ends all processes of the session's group.
+        pass_fds=(lock,),  # While run.py holds the sweep's lock as well, no other command can resume the sweep.
     )
 
 
@@ -265,20 +269,21 @@ def watch_run(
 ) -> Literal["timeout", "interrupted"] | None:
     """Wait until run.py ends by itself and return None. If it has not by the time `until`, end it and return "timeout".
 
-    If `watch` asks for it or the user interrupts it, end it and return "interrupted". `watch` gets the last line on the
-    screen twice a second. `until` is on the monotonic clock.
+    `watch` gets the last line of the screen file twice a second. If `watch` returns True, or the user interrupts the
+    sweep, end run.py and return "interrupted". `until` is on the monotonic clock.
     """
     try:
         while process.poll() is None and time.monotonic() < until:
             if watch(last_line(screen)):
                 return "interrupted"
             with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(0.5)
+                process.wait(0.5)  # until the next look at the screen, or less if run.py ends meanwhile
         return "timeout" if process.poll() is None else None
     except KeyboardInterrupt:
-        processes.ignore_signals()
+        processes.ignore_signals()  # A second Ctrl-C must not prevent the end of the run's processes below.
         return "interrupted"
     finally:
+        # However run.py ended, processes that it started, such as the engine's, may be left and would keep the GPU.
         processes.end_group(process)
 
 
@@ -297,8 +302,9 @@ def failure_reason(
         return "interrupted"
     if code < 0:
         return f"run.py was ended by {signal.Signals(-code).name}: {last_words}"
-    if run_status and run_status.reason:
+    if run_status and run_status.reason:  # run.py wrote into its status why it failed.
         return run_status.reason
+    # run.py failed before it had a status with a reason. Then it usually printed the reason last.
     return last_words or f"run.py ended with exit code {code}"
 
 
@@ -354,6 +360,7 @@ def from_estimate(estimate: Estimate) -> ExperimentOutcome:
     """
     values = {}
     for metric in metrics.metrics_of("sweep"):
+        # The path of an estimate's metric (`steps`) begins with "estimate". Any other metric is not there, so None.
         values[metric.name] = metrics.number_at({metrics.ESTIMATE: estimate}, metric.steps)
     return ExperimentOutcome(values, background_load=estimate.background_load, flaws=estimate.doubts)
 

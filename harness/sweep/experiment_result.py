@@ -1,6 +1,5 @@
 """The result of an experiment over all its rounds, compared with the baseline."""
 
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -29,7 +28,7 @@ SPEED_METRIC = METRIC_BY_NAME["tokens_per_sec"]
 LATENCY_METRIC = METRIC_BY_NAME["latency_p50_ms"]  # judges experiments whose speed follows from a configured rate
 ESTIMATE_METRIC, CAP_METRIC = METRIC_BY_NAME["estimated_qps"], METRIC_BY_NAME["most_running"]  # metrics of --quick
 SCORE_METRIC = SHORT_SCORES[0]
-RunPlace = tuple[int, str]  # the round of a run, and the node and GPU that it ran on
+RoundAndPlace = tuple[int, str]  # the round of a run, and the node and GPU that it ran on
 RunPair = tuple[ExperimentOutcome, ExperimentOutcome]  # the baseline's run and an experiment's of one round and place
 Effect = Literal["helped", "hurt", "no difference", "unclear", "too short", "busy machine", "unknown"]
 # The effect on speed, by the direction of the change.
@@ -82,17 +81,17 @@ class ExperimentResult:
         return means
 
     @cached_property
-    def counted(self) -> dict[RunPlace, ExperimentOutcome]:
-        """The runs that the figures are based on, by round and place. They are complete.
+    def counted(self) -> dict[RoundAndPlace, ExperimentOutcome]:
+        """The complete runs that the figures are based on, by round and place (the node and the GPU).
 
-        If some runs are beside a baseline run that counts, in the same round and place, only these runs count. If at
-        least FEWEST_PAIRS of them are sound, only the sound ones count.
+        Runs that have a counted baseline run in the same round and place can be compared with it. If there are any,
+        only these runs count. If at least FEWEST_PAIRS of them are sound, only the sound ones count.
         """
         runs = {(record.round, record.place): record.outcome for record in self.done}
         if self.base:
-            runs_beside_base = {place: run for place, run in runs.items() if place in self.base.counted}
-            runs = runs_beside_base or runs
-        sound_runs = {place: run for place, run in runs.items() if run.is_sound}
+            comparable_runs = {key: run for key, run in runs.items() if key in self.base.counted}
+            runs = comparable_runs or runs
+        sound_runs = {key: run for key, run in runs.items() if run.is_sound}
         if len(sound_runs) < FEWEST_PAIRS:
             return runs
         return sound_runs
@@ -103,7 +102,7 @@ class ExperimentResult:
         return [*self.counted.values()]
 
     @property
-    def paired_runs(self) -> dict[RunPlace, RunPair]:
+    def paired_runs(self) -> dict[RoundAndPlace, RunPair]:
         """The baseline's run and this experiment's run of each round and place in which both count.
 
         Empty without a baseline.
@@ -111,7 +110,7 @@ class ExperimentResult:
         if not self.base:
             return {}
         base_runs = self.base.counted
-        return {place: (base_runs[place], run) for place, run in self.counted.items() if place in base_runs}
+        return {key: (base_runs[key], run) for key, run in self.counted.items() if key in base_runs}
 
     @property
     def pairs(self) -> list[RunPair]:
@@ -125,14 +124,13 @@ class ExperimentResult:
 
     @property
     def left_out(self) -> str:
-        """How many complete runs are in no figure, and why, in words; empty if all are in one."""
+        """How many complete runs the figures are not based on, and why, in words; empty if they are based on all."""
         count = len(self.done) - len(self.runs)
         if not count:
             return ""
-        reasons = []
-        for run in self.complete:
-            reasons += [*run.background_load, *run.flaws]
-        reason = "; ".join(distinct_statements(reasons)) or "the baseline's of the same round does not count"
+        reasons = [*greatest_load(self.complete), *flaws_of(self.complete)]
+        # A run with neither load nor flaws is left out only if it has no baseline run to be compared with.
+        reason = "; ".join(reasons) or "the baseline's of the same round does not count"
         return f"{count} of {plural(len(self.done), 'run')} of {self.name}: {reason}"
 
     def values(self, metric: Metric) -> list[tuple[float, float]]:
@@ -165,16 +163,16 @@ class ExperimentResult:
         """The mean of the metric by which the experiment is judged; None if it was not measured."""
         return self.numbers.get(self.metric.name)
 
-    def ratios(self, metric: Metric) -> dict[RunPlace, float]:
+    def ratios(self, metric: Metric) -> dict[RoundAndPlace, float]:
         """Return a metric as a share of the baseline's, by round and place.
 
         A pair without both values, or with a value that is not above 0, has no ratio and is left out.
         """
         ratios = {}
-        for place, (base_run, run) in self.paired_runs.items():
+        for round_and_place, (base_run, run) in self.paired_runs.items():
             before, after = base_run.values.get(metric.name), run.values.get(metric.name)
             if before is not None and after is not None and min(before, after) > 0:
-                ratios[place] = after / before
+                ratios[round_and_place] = after / before
         return ratios
 
     @property
@@ -216,7 +214,7 @@ class ExperimentResult:
         such as UNSAFE; or "not run".
         """
         verdicts = {run.verdict for run in self.complete}
-        for verdict, word in GATE_WORDS.items():
+        for verdict, word in GATE_WORDS.items():  # the worst verdict first
             if verdict in verdicts:
                 return word
         return "not run"
@@ -231,13 +229,12 @@ class ExperimentResult:
 
     @property
     def background_load(self) -> list[str]:
-        """The load of other programs during those runs of this experiment and of the baseline that are compared with
-        each other, in words.
+        """The greatest load of other programs among those runs of this experiment and of the baseline that are compared
+        with each other, in words.
 
-        If no runs are compared, it is the load of other programs during all complete runs of this experiment.
+        If no runs are compared, it is the greatest among all complete runs of this experiment.
         """
-        loads = [run.background_load for run in self.runs_of_both or self.complete]
-        return distinct_statements(chain.from_iterable(loads))
+        return greatest_load(self.runs_of_both or self.complete)
 
     @property
     def has_known_load(self) -> bool:
@@ -250,6 +247,7 @@ class ExperimentResult:
 
         `metric` is the metric of the change.
         """
+        # The largest share of the processors that other programs took during a run: of the baseline, of the experiment.
         before = max((base_run.others_cpu_share or 0.0 for base_run, _run in self.pairs), default=0.0)
         after = max((run.others_cpu_share or 0.0 for _base_run, run in self.pairs), default=0.0)
         return change.of_metric_on_busy_machine(metric, before, after)
@@ -258,7 +256,7 @@ class ExperimentResult:
     def is_usable(self) -> bool:
         """Tell whether the speed counts.
 
-        It counts if it is from a VALID run or an estimate, if the figures have no flaws, and if no accuracy gate
+        A speed counts if it is from a VALID run or an estimate, if the figures have no flaws, and if no accuracy gate
         failed.
         """
         has_speed = bool(self.is_valid or self.numbers.get(ESTIMATE_METRIC.name))
@@ -270,8 +268,8 @@ class ExperimentResult:
 
         LoadGen's INVALID is not among them, since `is_valid` tells it.
         """
-        flaws = chain.from_iterable(run.flaws for run in self.runs_of_both or self.runs)
-        return distinct_statements(flaw for flaw in flaws if flaw != INVALID)
+        flaws = flaws_of(self.runs_of_both or self.runs)
+        return [flaw for flaw in flaws if flaw != INVALID]
 
     @property
     def doubt(self) -> Effect | None:
@@ -310,20 +308,20 @@ Results = Sequence[ExperimentResult]
 def experiment_rows(state: State, final: bool = False) -> list[ExperimentResult]:
     """Return a result for each experiment that was begun or skipped.
 
-    With `final` it is of the runs at full length, else of all other runs. If the baseline's speed counts, the results
-    have a change. If it does not, they have a void change, which tables show struck out. Without a baseline, they have
-    neither.
+    With `final`, the results are of the runs at full length, else of all other runs. Without a baseline, no result has
+    a change. If the baseline's speed counts, each result has the baseline as `base`, and a change. If that speed does
+    not count, each result has only a void change, which tables show struck out, and the reason.
     """
     results = results_without_base(state, final)
     base = result_named(results, BASELINE)
     if base is None:
         return results
-    compared_results = [replace(result, base=base) for result in results]
-    changes = changes_from(base, compared_results, state.error)
+    results_with_base = [replace(result, base=base) for result in results]
+    changes = changes_from(base, results_with_base, state.error_rate)
     if base.is_usable:
-        return [replace(result, change=changes.get(result.name)) for result in compared_results]
+        return [replace(result, change=changes.get(result.name)) for result in results_with_base]
     reason = why_unusable(base)
-    # These results keep an empty `base`, which stands for a baseline whose speed counts.
+    # Without `base`, nothing else of these results is compared with the baseline.
     return [replace(result, void_change=changes.get(result.name), void_reason=reason) for result in results]
 
 
@@ -390,10 +388,34 @@ def values_of(runs: Iterable[ExperimentOutcome], metric: Metric) -> list[float]:
     return values
 
 
-def distinct_statements(statements: Iterable[str]) -> list[str]:
-    """Return each statement once. Of statements that differ only in their numbers, the last is returned."""
-    by_wording = {re.sub(r"\d[\d.,]*", "", text): text for text in statements}  # by the text without its numbers
-    return [*by_wording.values()]
+def greatest_load(runs: Sequence[ExperimentOutcome]) -> list[str]:
+    """Return what other programs took during the run in which they took most, in words; empty if none ran.
+
+    Between runs, the load differs mostly in its numbers, so one run's load stands for all.
+    """
+    busy_runs = [run for run in runs if run.background_load]
+    greatest = max(busy_runs, key=cpu_share_of_others, default=None)
+    return list(greatest.background_load) if greatest else []
+
+
+def cpu_share_of_others(run: ExperimentOutcome) -> float:
+    """Return the share of the engine's cores that other programs took; 0 if it is not known."""
+    return run.others_cpu_share or 0.0
+
+
+def flaws_of(runs: Sequence[ExperimentOutcome]) -> list[str]:
+    """Return the reasons why the figures of these runs may not be compared: INVALID and the like, and
+    the disagreements of the run that has most of them.
+
+    Between runs, disagreements differ mostly in their numbers, so one run's disagreements stand for all.
+    """
+    names, disagreements = list[str](), list[str]()
+    for run in runs:
+        names += [flaw for flaw in run.flaws if flaw in DISQUALIFYING_FLAWS]
+        run_disagreements = [flaw for flaw in run.flaws if flaw not in DISQUALIFYING_FLAWS]
+        if len(run_disagreements) > len(disagreements):
+            disagreements = run_disagreements
+    return [*dict.fromkeys(names), *disagreements]
 
 
 def are_all_narrow(state: State, rounds: int) -> bool:
@@ -406,7 +428,10 @@ def are_all_narrow(state: State, rounds: int) -> bool:
         if result.name == BASELINE:
             continue
         change = result.change
-        if not change or 100 * (change.high - change.low) >= state.within:
+        if not change:
+            return False
+        percent_of_baseline = 100 * (change.high - change.low)  # The ends of an interval are ratios to the baseline.
+        if percent_of_baseline >= state.within:
             return False
     return True
 

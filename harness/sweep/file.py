@@ -211,8 +211,8 @@ def load_sweep(path: Path) -> Sweep:
 def merged_sweep(sources: Sequence[Source]) -> Sweep:
     """Return the sweep of a file and the files that it extends.
 
-    The file itself is last in `sources`, and what it says replaces what earlier files say. A stacked experiment adds to
-    all stacked ones before it; any other adds to the baseline. Raises a UsageError that names every mistake.
+    The file itself is last in `sources`, and what it says replaces what earlier files say. Raises a UsageError that
+    names every mistake.
     """
     path = sources[-1].path
     contents = [source.content for source in sources]
@@ -221,8 +221,9 @@ def merged_sweep(sources: Sequence[Source]) -> Sweep:
     for content in contents:
         baseline = changed_settings(baseline, content.baseline.settings)
     baseline_about = last_text(content.baseline.about for content in contents)
+    baseline_variant = Variant(name=BASELINE, about=baseline_about)
     planned = [
-        PlannedExperiment(sources[-1].at("baseline"), "baseline", Variant(name=BASELINE, about=baseline_about), {}),
+        PlannedExperiment(sources[-1].at("baseline"), "baseline", baseline_variant, change={}),
         *named_experiments(sources),
     ]
     sources_with_grid = [source for source in sources if source.content.grid]
@@ -232,7 +233,23 @@ def merged_sweep(sources: Sequence[Source]) -> Sweep:
         if count > MOST_EXPERIMENTS:
             mistakes.append(f"{where}: {count:,} combinations; a sweep has at most {MOST_EXPERIMENTS:,}")
         else:
-            planned += [PlannedExperiment(where, "grid", *combination) for combination in grid_combinations(axes)]
+            for variant, settings in grid_combinations(axes):
+                planned.append(PlannedExperiment(where, "grid", variant, change=settings))
+    experiments = made_experiments(planned, baseline)
+    mistakes += rejected_settings(experiments)
+    if len(experiments) == 1:  # the baseline alone
+        mistakes.append(f"{path}:1: no experiments; add `isolation:`, `stacked:` or `grid:`")
+    if mistakes:
+        raise UsageError("\n".join(dict.fromkeys(mistakes)))
+    about = last_text(content.about for content in contents)
+    return Sweep(path.stem, about, tuple(item for _where, item in experiments))
+
+
+def made_experiments(planned: Sequence[PlannedExperiment], baseline: SettingsByPart) -> list[tuple[str, Experiment]]:
+    """Return the planned experiments with all their settings, each with its place, `file:line`.
+
+    A stacked experiment adds its change to those of all stacked ones before it. Any other adds it to the baseline.
+    """
     experiments, stacked_settings = list[tuple[str, Experiment]](), baseline
     for item in planned:
         if item.kind == "stacked":
@@ -241,13 +258,7 @@ def merged_sweep(sources: Sequence[Source]) -> Sweep:
         else:
             settings = changed_settings(baseline, item.change)
         experiments.append((item.where, make_experiment(item.variant, item.kind, settings, baseline)))
-    mistakes += rejected_settings(experiments)
-    if len(experiments) == 1:  # the baseline alone
-        mistakes.append(f"{path}:1: no experiments; add `isolation:`, `stacked:` or `grid:`")
-    if mistakes:
-        raise UsageError("\n".join(dict.fromkeys(mistakes)))
-    about = last_text(content.about for content in contents)
-    return Sweep(path.stem, about, tuple(item for _where, item in experiments))
+    return experiments
 
 
 def grid_of(source: Source) -> tuple[SettingsByPart, str]:
@@ -279,11 +290,9 @@ def last_text(texts: Iterator[str]) -> str:
 
 
 def rejected_settings(experiments: Sequence[tuple[str, Experiment]]) -> Iterator[str]:
-    """Yield what is wrong with whole experiments, each with its place in the file.
+    """Yield what is wrong with whole experiments: bad names and bad settings, each with its place in the file.
 
-    Mistakes are bad names, values that run.py would refuse, several scenarios, and a test at a rate without a rate that
-    its speed could follow from. If run.py would refuse the baseline, the settings of the other experiments are not
-    checked.
+    If run.py would refuse the baseline, the experiments after it are not checked.
     """
     names = set[str]()
     for where, item in experiments:
@@ -298,12 +307,12 @@ def rejected_settings(experiments: Sequence[tuple[str, Experiment]]) -> Iterator
         if not item.settings.keys() <= RunConfig.model_fields.keys():
             continue  # `mistakes_in_names` has reported the unknown ones.
         try:
-            config = RunConfig(**item.settings)
+            config = RunConfig(**item.settings)  # raises UsageError for values that run.py would refuse
             if config.following_scenarios:
                 yield f"{where}: {item.name}: an experiment has one scenario, not {','.join(config.scenarios)}"
-            has_no_rate = config.scenario_rules.pattern.is_rated and config.server_target_qps == "auto"
+            lacks_rate = config.scenario_rules.pattern.is_rated and config.server_target_qps == "auto"
             is_speed_test = config.mode != "accuracy" and not config.quick  # An estimate (--quick) finds its rates.
-            if has_no_rate and is_speed_test:
+            if lacks_rate and is_speed_test:
                 yield (
                     f"{where}: {item.name}: the speed of a Server test is its target rate: give server_target_qps, "
                     "as max (the highest rate that is VALID) or as one number for all, to compare TTFT and TPOT"
@@ -340,7 +349,7 @@ def parse_source(path: Path, where: str) -> Source:
         data = files.json_value(load_yaml(text))  # dates as text, since sweep.json cannot hold dates
         lines = dict(places_in(yaml.compose(text, Loader=yaml.SafeLoader)))
     except OSError as error:
-        name = f"{path!s:.200}"
+        name = f"{path!s:.200}"  # A file may extend a file with a name of any length.
         if where:
             raise UsageError(f"{where}: cannot read {name}: {system_reason(error)}.") from None
         raise UsageError(f"{name}: {system_reason(error)}.") from None
@@ -356,7 +365,7 @@ def parse_source(path: Path, where: str) -> Source:
     try:
         return Source(path, SweepFile.model_validate(data), lines)
     except ValidationError as error:
-        empty = Source(path, SweepFile(), lines)  # It has the lines, though its content is not valid.
+        empty = Source(path, SweepFile(), lines)  # This source has the lines, but not the content that is not valid.
         mistakes = [f"{empty.at(*mistake['loc'])}: {mistake_text(mistake)}" for mistake in error.errors()]
         raise UsageError("\n".join(mistakes)) from None
 
@@ -393,11 +402,7 @@ def mistakes_in_names(source: Source) -> Iterator[str]:
     They are names of secrets, settings that run.py does not have or a sweep may not set, and a second experiment of the
     same name.
     """
-    for path in source.lines:  # the keys that lead to each line of the file, from the outside in
-        *outer_keys, name = path
-        is_for_engine = "engine" in outer_keys or "env" in outer_keys  # an engine's argument or environment variable
-        if is_for_engine and secrets.is_secret(str(name)):
-            yield f"{source.at(*path)}: no secrets in a sweep file: set {name} in the environment instead"
+    yield from secrets_in(source)
     sections: dict[FilePlace, VariableValues] = {("baseline",): source.content.baseline, **dict(source.changes)}
     if source.content.grid:
         sections[("grid",)] = source.content.grid
@@ -412,15 +417,24 @@ def mistakes_in_names(source: Source) -> Iterator[str]:
             names.add(section.name)
 
 
+def secrets_in(source: Source) -> Iterator[str]:
+    """Yield a mistake for each argument of the engine and each environment variable of a file that is a secret."""
+    for path in source.lines:  # the keys that lead to each line of the file, from the outside in
+        *outer_keys, name = path
+        is_for_engine = "engine" in outer_keys or "env" in outer_keys
+        if is_for_engine and secrets.is_secret(str(name)):
+            yield f"{source.at(*path)}: no secrets in a sweep file: set {name} in the environment instead"
+
+
 def mistakes_of_flag(key: str, section: Mapping[str, Any]) -> Iterator[str]:
     """Yield what is wrong with the name of a setting of run.py, which the file spells as `key`.
 
-    `section` has all settings that stand with it. A setting that is given twice, in two spellings, is reported only
-    once: for the spelling that is not today's.
+    `section` has all settings of the same part of the file, by name as spelled there.
     """
     flags = list(RunConfig.model_fields)
-    name = setting(key)
-    if name != key and name in section:
+    name = setting(key)  # in today's spelling
+    has_old_spelling = name != key  # If both spellings are given, only this one is reported.
+    if has_old_spelling and name in section:
         yield f"{name!r} is given twice"
     if name in SWEEP_FLAGS:
         yield f"{given_values.flag_name(name)} is set by the sweep itself"

@@ -100,7 +100,7 @@ class SweepReport:
         """The judgements of --fail-if, of each condition on each experiment; empty without conditions.
 
         If experiments failed their accuracy gate, a FAIL of that gate comes first. Experiments that were not measured
-        are NOT JUDGED, except in a bisection, whose experiments follow from each other.
+        are NOT JUDGED, except in a bisection, which measures only those that it needs.
         """
         conditions = [*map(regression.parse_condition, self.state.fail_if)]
         if not conditions:
@@ -128,9 +128,9 @@ class SweepReport:
     def judge(self, result: ExperimentResult, condition: Condition) -> Judgement:
         """Judge an experiment by a condition, by the same rules as finished runs.
 
-        NOT JUDGED if there are no answers to compare, or if the metric may not be judged. A metric other than the one
-        that the experiment is ranked by has a change of its own. There is no change if a run of the experiment or of
-        the baseline has a value that is not above 0.
+        NOT JUDGED if there are no answers to compare, or if the metric may not be judged. There is no change if a run
+        of the experiment or of the baseline has a value that is not above 0. A metric other than the one that the
+        experiment is ranked by has a change of its own. On a busy machine, the interval of the change is wider.
         """
         condition = condition._replace(text=f"{result.name}: {condition.text}")
         metric, answers = condition.metric, self.compared_answers.get(result.name)
@@ -167,7 +167,7 @@ class SweepReport:
             ratios_of_rounds = row.ratios(metric)
             if ratios_of_rounds:
                 ratios[row.name] = ratios_of_rounds
-        changes = changes_by_rounds(ratios, self.state.error)
+        changes = changes_by_rounds(ratios, self.state.error_rate)
         for row in self.rows:
             if row.background_load and row.name in changes:
                 changes[row.name] = row.on_busy_machine(changes[row.name], metric)
@@ -176,7 +176,7 @@ class SweepReport:
     def reason_not_to_judge(self, result: ExperimentResult, metric: Metric) -> str:
         """Return why an experiment's metric may not be judged, in words; empty if it may.
 
-        On a busy machine it may if it is known how much of the engine's time other programs took.
+        On a busy machine, a metric may be judged only if it is known how much of the engine's time other programs took.
         """
         if not result.base:
             return "the baseline's speed does not count"
@@ -199,7 +199,7 @@ class SweepReport:
 
 def change_of(result: ExperimentResult, metric: Metric, state: State) -> Change:
     """Return the change of a metric in one experiment, judged by itself. The metric must have a ratio there."""
-    changes = changes_by_rounds({result.name: result.ratios(metric)}, state.error)
+    changes = changes_by_rounds({result.name: result.ratios(metric)}, state.error_rate)
     return changes[result.name]
 
 
@@ -253,6 +253,7 @@ def finding_text(report: SweepReport) -> str:
         return accuracy_finding(report)
     if report.judged:
         return best_change(report.judged)
+    # No speed could be judged: the rest says why.
     if base.experiment.has_fixed_rate:
         return "every experiment was sent the same rate: compare TTFT and TPOT, not speeds"
     other_work = list(other_work_lines(report, base))
@@ -272,13 +273,12 @@ def accuracy_finding(report: SweepReport) -> str:
 def best_change(judged: Results) -> str:
     """Return a sentence on the fastest change that helped or, if none did, on the fastest change.
 
-    `judged` has the fastest first. If all of them are doubtful, none is said to have helped or not.
+    `judged` has the fastest first. If there is a single result, or if the tests of all are doubtful, the sentence is on
+    the fastest and does not say whether it helped.
     """
     fastest = judged[0]
-    if len(judged) == 1:
+    if len(judged) == 1 or all(result.doubt for result in judged):
         return change_sentence(fastest, "is")
-    if all(result.doubt for result in judged):
-        return change_sentence(fastest, "helped:")  # The verb is not used for a doubtful change.
     for result in judged:
         if result.effect == "helped":
             return change_sentence(result, "helped:")
@@ -288,7 +288,8 @@ def best_change(judged: Results) -> str:
 def change_sentence(result: ExperimentResult, verb: str) -> str:
     """Return a sentence on the change of an experiment against the baseline, with the means of both.
 
-    `verb` stands before the change. A change without an interval, or of doubtful tests, has a fixed verb and no means.
+    The sentence is "<name> <verb> <change>". If the change has no interval or the tests are doubtful, nothing shows
+    that it helped: the verb is then "is" or "was", and the means are left out.
     """
     assert result.change and result.base
     metric = result.metric
@@ -343,12 +344,13 @@ def finding_lines(report: SweepReport) -> Iterator[Line]:
     if base and base.experiment.is_estimate:
         yield Line("estimates", "of the rate within the limits, by --quick: nothing of them is VALID", "careful")
     yield from full_length_lines(report)
-    if base and any(record.gpu for record in base.records):
+    has_lane_for_each_gpu = base and any(record.gpu for record in base.records)
+    if has_lane_for_each_gpu:  # Experiments ran side by side, so they shared the CPU and the memory of the machine.
         yield caution_line(SHARING_NOTE)
     yield from unfinished_lines(report)
     if any(result.change for result in report.rows):
         scatter = f"fewer than {FEWEST_PAIRS} pairs are taken to scatter by {100 * ASSUMED_SCATTER:g} %"
-        yield Line("interval", f"of {100 * (1 - state.error):g} % for all verdicts together; {scatter}")
+        yield Line("interval", f"of {100 * (1 - state.error_rate):g} % for all verdicts together; {scatter}")
     if state.note:
         yield caution_line(state.note)
 
@@ -366,7 +368,7 @@ def effect_lines(report: SweepReport) -> Iterator[Line]:
             yield Line(effect, f"{first_of(changes, MOST_NAMES)}{remark}", tone)
     count = sum(bool(result.change) for result in report.rows)
     if count > 1:
-        chance = 100 * report.state.error
+        chance = 100 * report.state.error_rate
         certainty = f"chance alone helps or hurts any in {chance:g} % of such sweeps at most (Holm)"
         yield Line("compared", f"{count} with the baseline; {certainty}")
 
@@ -435,10 +437,8 @@ def full_length_lines(report: SweepReport) -> Iterator[Line]:
         text += f" at {number(rate)} queries/s"
     if len(results) > 1:
         text += f", the most of {len(results)}"
-    if best.background_load:
-        yield Line("full length", text, "careful")
-    else:
-        yield Line("full length", text, "good")
+    is_busy = bool(best.background_load)
+    yield Line("full length", text, "careful" if is_busy else "good")
 
 
 def speed_or_zero(result: ExperimentResult) -> float:
@@ -458,10 +458,8 @@ def unfinished_lines(report: SweepReport) -> Iterator[Line]:
 
 
 def server_lines(report: SweepReport) -> Iterator[Line]:
-    """Yield the address of each server of a comparison; for all but the baseline, also how TTFT p99 differs from it.
-
-    Then come the lines on how the answers differ from the baseline's. On a busy machine, a TTFT p99 of fewer than
-    FEWEST_PAIRS pairs of tests has no interval.
+    """Yield the address of each server of a comparison; for all but the baseline, also how its TTFT p99 (TAIL_METRIC)
+    differs from the baseline's. Then yield how the answers differ.
     """
     for result in report.rows:
         config = RunConfig(**result.experiment.settings)
@@ -469,6 +467,7 @@ def server_lines(report: SweepReport) -> Iterator[Line]:
         if result.name != BASELINE and result.ratios(TAIL_METRIC):
             change = change_of(result, TAIL_METRIC, report.state)
             if result.background_load:
+                # Other programs ran. The interval of few pairs of tests would be too narrow then, and is left out.
                 change = change.on_busy_machine()
             yield Line(TAIL_METRIC.label, f"{result.name} {change.describe(TAIL_METRIC)}")
     for name, answers in report.compared_answers.items():
@@ -490,17 +489,18 @@ def accuracy_lines(report: SweepReport) -> Iterator[Line]:
         if report.is_timed:
             text += ", whatever the speed"
         yield Line("unsafe", text, "bad")
-    decided = set(report.same_answers)  # Equal answers have equal scores.
+    names_with_known_score = set(report.same_answers)  # Equal answers have equal scores.
     if report.same_answers and not report.state.sweep.is_of_servers:  # Servers have lines on their answers already.
         yield Line("accuracy", f"the same answers as the baseline's: {', '.join(report.same_answers)}", "good")
     for name, judgement in report.score_judgements.items():
         if judgement.verdict != "NOT JUDGED" and name not in report.same_answers:
-            decided.add(name)
+            names_with_known_score.add(name)
             text = f"{name} {SCORE_WORDS[judgement.verdict]}: {SCORES[SCORE_METRIC]} {judgement.text}"
             yield Line("accuracy", text, regression.VERDICT_TONES[judgement.verdict])
     unsure = []
     for result in report.judged:
-        if result.accuracy not in ("SAFE", "not run") and result.name not in decided:
+        needs_proof = result.accuracy not in ("SAFE", "not run")  # The accuracy gate ran and did not pass.
+        if needs_proof and result.name not in names_with_known_score:
             unsure.append(result.name)
     if unsure:
         yield Line("accuracy", f"not shown to hold: {', '.join(unsure)}", "unknown")

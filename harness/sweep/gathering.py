@@ -36,7 +36,14 @@ def gather(sweep: Sweep, results_dir: Path) -> RunFolder:
     for path, state in tasks.items():
         records += relocated_records(path, state, folder.path)
     first = next(iter(tasks.values()))
-    state = State(processes.command_line(), first.started, first.system, sweep, tuple(records), notes_text(tasks))
+    state = State(
+        command=processes.command_line(),
+        started=first.started,
+        system=first.system,
+        sweep=sweep,
+        records=tuple(records),
+        note=notes_text(tasks),
+    )
     write_state(folder.path, state)
     build_report(folder.path, state)
     folder.set_status("complete")

@@ -67,6 +67,6 @@ def divide_lanes(gpus: list[str], cores: set[int]) -> list[Lane]:
     divided = []
     for number, gpu in enumerate(gpus):
         low, high = number * len(order) // len(gpus), (number + 1) * len(order) // len(gpus)
-        block = order[low:high] or [order[low]]  # Empty if there are more GPUs than cores.
+        block = order[low:high] or [order[low]]  # The slice is empty if there are more GPUs than cores.
         divided.append(Lane(gpu, number=number, cores=frozenset(block)))
     return divided

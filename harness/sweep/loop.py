@@ -51,6 +51,7 @@ def run_sweep(state: SweepState, lanes: Sequence[Lane], display: Display, runner
     display.say(f"{state.kept.sweep.name}: {size} -> {folder.path}")
     with files.lock_folder(folder.path, "this sweep, or a run it left behind,") as lock:
         try:
+            # Each run.py inherits the lock, so the folder stays locked while a run that outlived its sweep goes on.
             runner = runner or runner_of(state, lanes, display, lock)
             is_interrupted = run_rounds(state, Crew(state, runner, display), lanes)
             return finish_sweep(state, is_interrupted, display)
@@ -96,7 +97,7 @@ def run_to_exit(state: SweepState, lanes: Sequence[Lane]) -> NoReturn:
                 tracking.send_to_mlflow(state.folder.path, state.options.mlflow, results_dir, display.leave_line)
             if state.options.json:
                 print_verdicts(state.folder.path, console)
-    except SystemExit as end:
+    except SystemExit as end:  # The sweep failed, and its error is printed already.
         code = int(end.code or DONE)
     ending.exit(code, log)
 
@@ -113,7 +114,8 @@ def runner_of(state: SweepState, lanes: Sequence[Lane], display: Display, lock: 
     """Return the runner of the jobs: a function that starts run.py for each job.
 
     If the sweep compares servers at one load, the jobs run in this process, with connections that stay open for all
-    rounds. Raises BenchmarkError if a server cannot be tested. `lock` is the file descriptor of the sweep's lock.
+    rounds. Raises BenchmarkError if a server cannot be tested. `lock` is the file descriptor of the sweep's lock, which
+    each run.py inherits, so that the sweep stays locked as long as a run of it goes on.
     """
     configs = []
     if state.kept.sweep.is_of_servers:
@@ -138,7 +140,7 @@ def run_rounds(state: SweepState, crew: Crew, lanes: Sequence[Lane]) -> bool:
     FEWEST_PAIRS tests of each, the note also says how many minutes so many tests take.
     """
     state.folder.set_status("running")
-    state.keep(note="")
+    state.keep(note="")  # A resumed sweep has the note of how it ended before.
     is_interrupted = crew.work(lanes)
     while not is_interrupted and state.extend():
         if state.announcement:
@@ -147,9 +149,9 @@ def run_rounds(state: SweepState, crew: Crew, lanes: Sequence[Lane]) -> bool:
     if state.out_of_time:
         limit = f"the time limit of {state.options.limit / 60:g} min"
         note = f"{limit} left no time for {first_of(state.left(), MOST_LEFT_NAMED)}: --resume continues"
-        needed = state.minutes_for_pairs()
-        if needed:
-            note += f"; {FEWEST_PAIRS} tests of each server, which show their own scatter, take about {needed} min"
+        needed_min = state.minutes_for_pairs()  # None if this is no comparison of servers, or if it has enough tests
+        if needed_min:
+            note += f"; {FEWEST_PAIRS} tests of each server, which show their own scatter, take about {needed_min} min"
         state.keep(note=note)
     return is_interrupted
 
@@ -193,25 +195,30 @@ def begin_sweep(  # noqa: PLR0913
     chosen: list[Experiment],
     options: SweepOptions,
     skipped: dict[str, str],
-    again: bool,
+    is_resumed: bool,
     within: float,
     fail_if: tuple[str, ...] = (),
     bisection: Bisection | None = None,
 ) -> SweepState:
-    """Return the state of a new sweep or, with `again`, of the last sweep of its name, which is resumed.
+    """Return the state of a new sweep or, if `is_resumed`, of the last sweep of its name.
 
     `chosen` are the experiments to run, the baseline first. `skipped` says why an experiment cannot run, by its name.
     `within` and `fail_if` are the values of the flags. `bisection` is given for a bisection. Raises UsageError if there
     is nothing to resume.
     """
-    if again:
+    if is_resumed:
         folder, state = resume_sweep(sweep, results_dir, bisection)
     else:
         folder = open_run(results_dir / "sweeps", sweep.name)
-        state = State(processes.command_line(), now(), system.detect(), sweep, (), bisection=bisection)
-    state_type = SweepState
-    if bisection:
-        state_type = BisectState
+        state = State(
+            command=processes.command_line(),
+            started=now(),
+            system=system.detect(),
+            sweep=sweep,
+            records=(),
+            bisection=bisection,
+        )
+    state_type = BisectState if bisection else SweepState
     return state_type(folder, replace(state, within=within, fail_if=fail_if), chosen, options, skipped)
 
 
@@ -246,7 +253,8 @@ def sweeps_named(name: str, results_dir: Path) -> list[tuple[Path, State]]:
 def resume_sweep(sweep: Sweep, results_dir: Path, bisection: Bisection | None = None) -> tuple[RunFolder, State]:
     """Return the folder of the last sweep of this name, and its state with its finished records.
 
-    Raises UsageError if there is none, or if it was made of another file, other differences or on another machine.
+    Raises UsageError if there is none, if the user asked for another sweep or bisection then, or if it ran on another
+    machine.
     """
     same_name = sweeps_named(sweep.name, results_dir)
     if not same_name:

@@ -19,15 +19,14 @@ from harness.report.charts import (
     Series,
     StackedPart,
     save_pictures,
+    text_shifts,
 )
 from harness.results.change import Change
 from harness.sweep.experiment_result import SCORE_METRIC, ExperimentResult, Results
-from harness.sweep.file import BASELINE
 from harness.sweep.findings import SweepReport
 
 FEWEST_CURVE_POINTS = 3  # values of a setting that make a curve
 LOG_SETTING_RATIO = 8  # the axis of a setting is logarithmic if its largest value is more than this times its smallest
-MOST_LABELLED = 10  # points that can all have their names beside them
 
 
 def draw_pictures(report: SweepReport, folder: Path) -> dict[str, Picture]:
@@ -67,7 +66,7 @@ def speedup_bars(results: Results) -> Bars:
         is_clear = result.is_usable and not result.doubt and result.effect != "unclear"
         part = StackedPart(0.0, gain.mean, color_of(result), is_hollow=not is_clear)
         bar = Bar(result.name, f"{gain.mean:.2f}", [part])
-        if gain.has_interval and gain.high > gain.low:
+        if gain.has_interval and gain.high > gain.low:  # The interval of the baseline has no length.
             bar = bar._replace(interval=(gain.low, gain.high))
         rows.append(bar)
     label = "speed, baseline = 1"
@@ -89,7 +88,7 @@ def setting_curve(results: Results) -> LinePanel | None:
     points, marks = list[Point](), list[Series]()
     for result in measured:
         value = number_setting(result, name)
-        if value is None:
+        if value is None:  # The experiment leaves the setting to the engine, so its value is not known.
             continue
         point, mark = (value, result.speed or 0.0), mark_of(result)
         points.append(point)
@@ -106,10 +105,11 @@ def setting_curve(results: Results) -> LinePanel | None:
     if any(result.doubt for result in measured):
         title += f"; {HOLLOW_NOTE}"
     values, speeds = zip(*points, strict=True)
+    # Values that differ by large ratios, such as 8 and 512, would lie on each other on a linear axis.
     is_log = min(values) > 0 and max(values) > LOG_SETTING_RATIO * min(values)
     across = Scale.around(values, is_log=is_log)
     down, ticks = Scale.of(speeds), sorted(set(values))
-    return LinePanel(title, x=name, y="output tokens/s", series=series, across=across, down=down, marked=ticks)
+    return LinePanel(title, x=name, y="output tokens/s", series=series, across=across, down=down, tick_values=ticks)
 
 
 def changed_number(results: Results) -> str | None:
@@ -128,6 +128,7 @@ def changed_number(results: Results) -> str | None:
         return None
     only_name = changed[0]
     values = [settings_of(result).get(only_name) for result in results]
+    # To Python, True and False are numbers as well. None stands for an experiment that lacks the setting.
     if any(isinstance(value, bool) or not isinstance(value, int | float | None) for value in values):
         return None
     return only_name
@@ -168,8 +169,8 @@ def has_unusable(results: Results) -> bool:
 def trade_off(results: Results) -> LinePanel:
     """Return a panel of accuracy against speed, with the Pareto front: the results that no other result beats in both.
 
-    Results that are not usable or had a busy machine are not part of the front. With many results, only the baseline,
-    those on the front and those that are not usable are named.
+    Results that are not usable or had a busy machine are not part of the front. Each point has a number, since names
+    would lie on each other; the panel has the name of each number.
     """
     points = {result.name: (result.speed or 0.0, result.score or 0.0) for result in results}
     candidates = [result for result in results if result.is_usable and not result.background_load]
@@ -177,22 +178,35 @@ def trade_off(results: Results) -> LinePanel:
     series = []
     if front:
         series.append(Series("Pareto front", front, "amber", "o", is_hollow=True, size=RING_SIZE_POINTS))
-    for result in results:
-        point, texts = points[result.name], list[str]()
-        is_notable = not result.is_usable or result.name == BASELINE or point in front
-        if is_notable or len(results) <= MOST_LABELLED:
-            texts.append(result.name)
-        is_busy = bool(result.background_load)
-        marks = Series("", [point], color_of(result), mark_of(result), line="", is_hollow=is_busy, texts=texts)
+    across, down = map(Scale.around, zip(*points.values(), strict=True))
+    shifts = text_shifts([*points.values()], across, down)
+    for order, (result, shift) in enumerate(zip(results, shifts, strict=True), 1):
+        marks = Series(
+            "",
+            [points[result.name]],
+            color_of(result),
+            mark_of(result),
+            line="",
+            is_hollow=bool(result.background_load),
+            texts=[str(order)],
+            text_shift=shift,
+        )
         series.append(marks)
     title = "Speed against accuracy"
     if has_unusable(results):
         title += "; crosses: not usable"
     if any(result.background_load for result in results):
         title += f"; {HOLLOW_NOTE}"
-    across, down = map(Scale.around, zip(*points.values(), strict=True))
-    score_name = SCORES[SCORE_METRIC]
-    return LinePanel(title, x="output tokens/s", y=score_name, series=series, across=across, down=down, inches=4.0)
+    return LinePanel(
+        title,
+        x="output tokens/s",
+        y=SCORES[SCORE_METRIC],
+        series=series,
+        across=across,
+        down=down,
+        names_of_points=[result.name for result in results],
+        inches=4.0,
+    )
 
 
 def pareto_front(points: Sequence[Point]) -> list[Point]:
@@ -200,7 +214,7 @@ def pareto_front(points: Sequence[Point]) -> list[Point]:
     front = list[Point]()
     highest_score = -inf
     for speed, score in sorted(points, reverse=True):
-        if score > highest_score:  # Every faster point has a lower score.
+        if score > highest_score:  # All faster points came before, and each has a lower score.
             front.append((speed, score))
             highest_score = score
     return front[::-1]

@@ -18,7 +18,7 @@ from harness.results.benchmark_run import facts_of
 from harness.results.metrics import Metric, metrics_of
 from harness.runs import own_files
 from harness.runs.run_folder import TEST_FOLDERS, ended_early
-from harness.sweep import bisect_report, findings
+from harness.sweep import bisect_report, change_table, findings
 from harness.sweep.experiment import ExperimentOutcome, ExperimentRecord, State
 from harness.sweep.experiment_result import (
     ESTIMATE_METRIC,
@@ -74,7 +74,7 @@ def read_results(folder: Path, state: State) -> SweepReport:
 
 
 def build_report(folder: Path, state: State | None = None) -> SweepReport:
-    """Write plots/, report.md and report.html into a sweep's folder, and return the results.
+    """Write plots/, report.md, report.html and changes.csv into a sweep's folder, and return the results.
 
     Without `state`, the state is read from the folder. Raises UsageError if it cannot be read.
     """
@@ -82,7 +82,7 @@ def build_report(folder: Path, state: State | None = None) -> SweepReport:
     state = report.state
     own_files.replace_links(folder)
     pictures = draw_pictures(report, folder / own_files.PLOTS)
-    early_end = ended_early(folder, reported=True)
+    early_end = ended_early(folder, is_writing_report=True)
     shared_deviations, deviations_by_run = deviations(folder, state.records)
     further_lines = [
         Line("did not finish", early_end or "", "bad"),
@@ -93,14 +93,16 @@ def build_report(folder: Path, state: State | None = None) -> SweepReport:
     report_document = document(report, Path(folder.name), sections, further_lines)
     files.write_text(folder / "report.md", to_markdown(report_document))
     files.write_text(folder / "report.html", page.page(report_document))
+    change_table.write_changes(folder, report)
     return report
 
 
 def answers_beside_baseline(folder: Path, state: State, rows: Results) -> dict[str, answer_comparison.AnswerPair]:
     """Return the answers of experiments compared with the baseline's, by name. Raises UsageError for a damaged file.
 
-    They are compared if the accuracy gate is inconclusive, a condition is about answers, or the sweep compares servers.
-    Empty if the baseline's answers were not kept; an experiment with other samples is left out.
+    Empty if the baseline's answers were not kept. An experiment's answers are compared only if that is needed: if the
+    sweep compares servers, if a condition is about answers, or if the experiment's accuracy gate is inconclusive. An
+    experiment with other samples is left out.
     """
     tests = accuracy_tests(folder, rows)
     base = tests.pop(BASELINE, None)
@@ -112,6 +114,7 @@ def answers_beside_baseline(folder: Path, state: State, rows: Results) -> dict[s
     compared_answers = {}
     for name, test in tests.items():
         if are_all_compared or name in inconclusive:
+            # One program scored all answers, so it split all of them into sentences in the same way.
             answers = answer_comparison.compare_answers(base, test, same_splitter=True)
             if answers:
                 compared_answers[name] = answers
@@ -125,7 +128,7 @@ def accuracy_tests(folder: Path, rows: Results) -> dict[str, Path]:
     tests: dict[str, Path] = {}
     for result in rows:
         for record in result.records:
-            if not record.run or result.name in tests:
+            if not record.run or result.name in tests:  # no run folder, or an earlier run has the samples
                 continue
             test = folder / record.run / TEST_FOLDERS["accuracy"]
             if (test / answer_comparison.SAMPLES_FILE).exists():
@@ -213,10 +216,11 @@ def experiment_table(
     """
 
     def accuracy(result: ExperimentResult) -> str:
-        judgement = judgements.get(result.name)
+        """Return the gate's verdict and, if the answers were compared with the baseline's, what that showed."""
         if result.name in same_answers:
             return f"{result.accuracy} (the same answers as the baseline's)"
-        if judgement is None:
+        judgement = judgements.get(result.name)
+        if judgement is None:  # The answers were not compared with the baseline's.
             return result.accuracy
         word = SCORE_WORDS[judgement.verdict]
         return f"{result.accuracy} ({SCORES[SCORE_METRIC]} {judgement.change_text}: {word})"
@@ -253,9 +257,10 @@ def validity_text(result: ExperimentResult) -> str | None:
 
 
 def change_text(result: ExperimentResult) -> str:
-    """Return the change of speed as text; a dash if there is none.
+    """Return the change of speed as text.
 
-    It is struck out if the experiment's speed or the baseline's does not count.
+    The change is struck out, with the reason, if the baseline's speed does not count. A dash stands for no change. A
+    change is also struck out if the experiment's own speed does not count.
     """
     if result.void_gain:
         return f"~~{result.void_gain.signed}~~ {result.void_reason}"
@@ -308,7 +313,7 @@ def record_cells(label: str, record: ExperimentRecord) -> list[str]:
     """
     values = record.outcome.values
     figures = [values.get(metric.name) for metric in metrics_of("sweep row")]
-    figures.append(round(record.seconds) or None)
+    figures.append(round(record.seconds) or None)  # 0, of a run that did not begin, becomes a dash
     text = record.failed
     if record.status == "complete":
         text = verdict_text(record.outcome)

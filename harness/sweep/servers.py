@@ -32,25 +32,26 @@ class Servers:
 
     place: Path  # the sweep's folder
     display: Display
-    # The servers by experiment, and whether at full length.
-    sides: dict[tuple[str, bool], steps.PreparedRun] = field(default_factory=dict)
+    # The first run of each server, whose session later runs use, by experiment and whether at full length.
+    first_runs: dict[tuple[str, bool], steps.PreparedRun] = field(default_factory=dict)
 
     def __call__(self, job: Job, lane: Lane, watch: Watch) -> ExperimentRecord:
         """Run one job against its server in this process, and return its record. An interruption is recorded, too.
 
-        Raises BenchmarkError if the test fails. LoadGen waits for every answer and cannot be stopped, so no other job
-        can follow a failed one in this process. `watch` is not asked for the same reason.
+        Raises BenchmarkError if the test fails: no other job can follow a failed one in this process. `watch` is not
+        asked whether to end the test, since LoadGen waits for every answer and cannot be stopped.
         """
         begin, key = time.monotonic(), (job.item.name, job.final)
         folder = open_run(self.place / job.item.name, str(job.round + 1))
         try:
-            # The first job of a server begins the session that later rounds use again.
-            side = self.sides[key] = self.sides.get(key) or self.begin(job.item, folder)
-            outcome = from_summary(rendering.build_report(measure_side(side, folder)))
+            if key not in self.first_runs:  # The server's first run opens the session that its later runs use.
+                self.first_runs[key] = self.begin(job.item, folder)
+            run_folder = measure_server(self.first_runs[key], folder)
+            outcome = from_summary(rendering.build_report(run_folder))
             if outcome.verdict:  # Answers are compared between servers, so the gate on them gives no verdict.
                 outcome = replace(outcome, verdict="NOT JUDGED")
         except KeyboardInterrupt:
-            processes.ignore_signals()
+            processes.ignore_signals()  # A second Ctrl-C must not prevent the record of the first.
             folder.fail("interrupted")
             return job.record(lane, "interrupted", "interrupted")
         except BenchmarkError as error:
@@ -61,17 +62,19 @@ class Servers:
         return job.record(lane, "complete", seconds=seconds, run=f"{job.item.name}/{folder.name}", outcome=outcome)
 
     def begin(self, item: Experiment, folder: RunFolder) -> steps.PreparedRun:
-        """Begin to measure a server: prepare a run with a session.
+        """Prepare the run that measures a server.
 
         Each further server gets the requests and the test length of the first one, so that their speeds can be
         compared.
         """
-        first_side = next(iter(self.sides.values()), None)
-        session = first_side.session if first_side else None
-        side = steps.begin(config_of(item, self.place), folder, self.display, same_requests=session)
-        first_plan = first_side.run.plan if first_side else side.run.plan
-        side.run.adopt(match_length(side.run.plan, first_plan))
-        return side
+        # `first_runs` has the first run of each server so far, in the order of the servers.
+        run_of_first_server = next(iter(self.first_runs.values()), None)
+        session = run_of_first_server.session if run_of_first_server else None  # A session holds the requests.
+        prepared = steps.prepare_run(config_of(item, self.place), folder, self.display, same_requests=session)
+        # The first server's own plan stays as it is.
+        first_plan = run_of_first_server.run.plan if run_of_first_server else prepared.run.plan
+        prepared.run.adopt(match_length(prepared.run.plan, first_plan))
+        return prepared
 
 
 def config_of(item: Experiment, place: Path) -> RunConfig:
@@ -79,20 +82,20 @@ def config_of(item: Experiment, place: Path) -> RunConfig:
     return config_of_served_model(RunConfig(**item.settings | {"results_dir": place / item.name}))
 
 
-def measure_side(side: steps.PreparedRun, folder: RunFolder) -> Path:
+def measure_server(first_run: steps.PreparedRun, folder: RunFolder) -> Path:
     """Run the tests of one run against a server in `folder`, and return the path of this folder.
 
-    `side` is the server's first run, whose plan and open session later runs use. If both tests were asked for, only the
-    server's first run has an accuracy test: repetition shows nothing new.
+    The run has the plan and the open session of the server's first run, and may be that run itself.
     """
-    session, plan = side.session, side.run.plan
-    session.folder = folder
-    if plan.config.mode == "both" and folder != side.run.folder:
+    session, plan = first_run.session, first_run.run.plan
+    session.folder = folder  # The session writes the logs of its tests there.
+    is_later_run = folder != first_run.run.folder
+    if plan.config.mode == "both" and is_later_run:  # To repeat the accuracy test shows nothing new.
         plan = replace(plan, config=plan.config.with_settings(mode="performance"))
-    facts = side.run.facts.model_copy(update={"plan": plan, "started": now()})
-    side.run._replace(folder=folder, facts=facts).save()
+    facts = first_run.run.facts.model_copy(update={"plan": plan, "started": now()})
+    first_run.run._replace(folder=folder, facts=facts).save()  # writes config.json of this run
     if plan.config.mode != "performance":
-        accuracy.evaluate_answers(session.test("accuracy", plan), plan, session.library, side.tokenizer)
+        accuracy.evaluate_answers(session.test("accuracy", plan), plan, session.library, first_run.tokenizer)
     if plan.config.mode != "accuracy":
         session.drive("performance", plan, folder.subfolder(TEST_FOLDERS["performance"]))
     return folder.path
@@ -107,14 +110,10 @@ def match_length(plan: Plan, first_plan: Plan) -> Plan:
     """
     if first_plan.target_qps is None:
         return plan
-    if plan.concurrency and not first_plan.fewest_queries:
-        wanted_queries = max(first_plan.min_queries, first_plan.target_qps * first_plan.min_duration_s)
+    fewest_queries, min_duration_s = first_plan.fewest_queries, first_plan.min_duration_s
+    if plan.concurrency and not fewest_queries:
+        wanted_queries = max(first_plan.min_queries, first_plan.target_qps * min_duration_s)
         queries_a_slot = ceil(wanted_queries / plan.concurrency)
-        queries = queries_a_slot * plan.concurrency
-        first_plan = replace(first_plan, fewest_queries=queries, min_duration_s=NO_MIN_DURATION_S)
-    return replace(
-        plan,
-        target_qps=first_plan.target_qps,
-        fewest_queries=first_plan.fewest_queries,
-        min_duration_s=first_plan.min_duration_s,
-    )
+        # Without a minimum duration, the number of queries alone ends the test.
+        fewest_queries, min_duration_s = queries_a_slot * plan.concurrency, NO_MIN_DURATION_S
+    return replace(plan, target_qps=first_plan.target_qps, fewest_queries=fewest_queries, min_duration_s=min_duration_s)

@@ -83,8 +83,7 @@ class SweepState:
     def next(self, lane: Lane) -> Job | None:
         """Return the next job of a lane, which is then reserved for it.
 
-        None if no job is left or there is no time for one. If the time left is too short for one job of a round, it is
-        kept for the finalists.
+        None if no job is left or there is no time for one.
         """
         for job in self.jobs(lane):
             if self.is_open(job, lane) and self.reserve(job, lane):
@@ -94,19 +93,20 @@ class SweepState:
     def jobs(self, lane: Lane) -> Iterator[Job]:
         """Yield the jobs that a lane may run, in order, the finalists (the fastest, once more at full length) last.
 
-        Each round begins with the baseline, so that the others are compared with a baseline on their own GPU. If rounds
-        alternate, every second round runs backwards and ends with the baseline. With --within, the rounds end once all
-        intervals are narrow enough, but only after as many rounds forwards as backwards.
+        A lane is a GPU, or the whole machine, on which one job runs at a time. Each round begins with the baseline, so
+        that the others are compared with a baseline on their own GPU. If rounds alternate, every second round runs
+        backwards and ends with the baseline. With --within, the rounds end once all intervals are narrow enough, but
+        only after as many rounds forwards as backwards.
         """
-        options = self.options
-        experiments = sorted(self.chosen[1:], key=attrgetter("priority"), reverse=True)
-        for number in range(options.repeat):
-            is_odd = number % 2 == 1
-            may_end = self.kept.within and number >= FEWEST_ROUNDS and not is_odd
-            if may_end and are_all_narrow(self.kept, number):
+        baseline, *others = self.chosen
+        others.sort(key=attrgetter("priority"), reverse=True)
+        for round_number in range(self.options.repeat):  # also the number of rounds before this one
+            is_odd = round_number % 2 == 1
+            may_end = self.kept.within and round_number >= FEWEST_ROUNDS and not is_odd
+            if may_end and are_all_narrow(self.kept, round_number):
                 break
-            round_jobs = self.jobs_of_round([self.chosen[0], *experiments], number, lane)
-            if options.alternate and is_odd:
+            round_jobs = self.jobs_of_round([baseline, *others], round_number, lane)
+            if self.options.alternate and is_odd:
                 round_jobs.reverse()
             yield from round_jobs
         if self.finalists:
@@ -115,13 +115,14 @@ class SweepState:
     def jobs_of_round(self, items: Sequence[Experiment], number: int, lane: Lane, final: bool = False) -> list[Job]:
         """Return the open jobs of one round (`number`), the baseline's first. `items` begins with the baseline.
 
-        The baseline's job is always there, as the others are compared with it. Empty if all other jobs are done, unless
-        rounds alternate: the baseline is then the last of a round that runs backwards, so it may be the only one that
-        is left. `final` asks for jobs at full length.
+        The baseline's job comes with them even if it is not open, as the others are compared with it. `final` asks for
+        jobs at full length.
         """
         base, *jobs = (Job(item, number, final) for item in items)
         open_jobs = [job for job in jobs if self.is_open(job, lane)]
-        if jobs and not open_jobs and not self.options.alternate:
+        is_done = bool(jobs) and not open_jobs
+        # If rounds alternate, the baseline is the last of a backwards round, so it may be the only job that is left.
+        if is_done and not self.options.alternate:
             return []
         return [base, *open_jobs]
 
@@ -139,17 +140,17 @@ class SweepState:
     def reserve(self, job: Job, lane: Lane) -> bool:
         """Reserve a job for this lane if there is time for it, and return whether it was reserved.
 
-        Once there was no time for a job of a round, which sets `out_of_time`, no further job of a round is reserved,
-        only finalists that fit into the time left.
+        Once there was no time for a job of a round, no further job of a round is reserved. The time that is left is for
+        the finalists (runs at full length).
         """
         seconds = self.seconds_of(job)
         if job.item.is_estimate:  # Later, a search as long as the estimate and a full test must confirm the best one.
             seconds = 2 * seconds + SHORTEST_FULL_TEST_S
-        is_late = self.is_late(seconds)
-        if is_late:
+        is_too_long = self.is_late(seconds)
+        if is_too_long:
             self.out_of_time = True
-        has_no_time = is_late if job.final else self.out_of_time
-        if has_no_time:
+        is_of_ended_rounds = self.out_of_time and not job.final
+        if is_too_long or is_of_ended_rounds:
             return False
         self.reserved.add(job.key(lane))
         return True
@@ -178,12 +179,12 @@ class SweepState:
         """
         results, has_estimates = experiment_rows(self.kept), self.chosen[0].is_estimate
         if has_estimates:
-            capped = self.kept.capped or cap_fastest(results)
+            capped = self.kept.capped or cap_fastest(results)  # sweep.json has it if the sweep was resumed.
             if capped and capped not in self.chosen:
                 self.keep(capped=capped)
                 self.chosen = [*self.chosen, capped]
                 return True
-        if self.finalists:
+        if self.finalists:  # They are planned already.
             return False
         names = []
         if has_estimates:
@@ -212,13 +213,14 @@ class SweepState:
                 asked_s = MIN_DURATION_S
             test_s = min(asked_s, max(SHORTEST_FULL_TEST_S, fitting_s))
             if test_s < MIN_DURATION_S:
-                settings["min_duration"] = round(test_s, 1)
+                settings["min_duration"] = round(test_s, 1)  # People read this setting in the report.
         return replace(item, settings=settings)
 
     def left(self) -> list[str]:
-        """Return the names of the experiments that the time limit left out, or "finalists" if only those were."""
+        """Return the names of the jobs that the time limit left out, or "finalists" if only those were."""
         labels = []
-        for job in self.jobs(Lane()):
+        whole_machine = Lane()  # Only the key of the baseline, which is not named, depends on the lane.
+        for job in self.jobs(whole_machine):
             if job.item.name != BASELINE:
                 labels.append(job.label(self.options.repeat))
         return labels or ["finalists"]
@@ -241,16 +243,20 @@ class SweepState:
 def cap_fastest(results: Results) -> Experiment | None:
     """Return the fastest estimated experiment with a cap on running requests that keeps TPOT near its limit.
 
-    None if no estimate counts, the cap is not known, or the experiment has a cap that is as low. The new cap replaces
-    an old one in the experiment's list of changes.
+    The cap is part of the estimate. None if no estimate counts or has a cap, and if the experiment's own cap is not
+    above it.
     """
     best = best_estimate(results)
-    running = best.numbers.get(CAP_METRIC.name) if best else None
-    if not best or not running or running >= best.experiment.settings.get(CAP_FLAG, inf):
+    estimated_cap = best.numbers.get(CAP_METRIC.name) if best else None
+    if not best or not estimated_cap:
+        return None
+    own_cap = best.experiment.settings.get(CAP_FLAG, inf)
+    if estimated_cap >= own_cap:
         return None
     about = f"{best.name} with as many requests running as keep TPOT's p99 at 95 % of its limit, by its estimate"
-    item, cap = best.experiment, round(running)
+    item, cap = best.experiment, round(estimated_cap)  # The estimate is a mean over runs, a cap a whole number.
     settings = item.settings | {CAP_FLAG: cap}
+    # The new cap replaces an old one in the experiment's list of changes.
     old_change = change_text(CAP_FLAG, item.settings.get(CAP_FLAG))
     changes = [change for change in item.changes if change != old_change]
     changes.append(change_text(CAP_FLAG, cap))

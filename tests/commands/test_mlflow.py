@@ -173,6 +173,7 @@ def test_a_sweep_is_a_parent_with_children(folder: Path, tmp_path: Path, send: S
     assert set(found) == {"s", "baseline#1", "a#1", "b#1"}
     parent = found.pop("s")
     assert parent.data.tags["kind"] == "sweep"
+    assert parent.data.metrics["change_percent.a.tokens_per_sec"] == pytest.approx(0.0)
     assert {run.data.tags["mlflow.parentRunId"] for run in found.values()} == {parent.info.run_id}
     assert found["a#1"].data.metrics["tokens_per_sec"] == summary["run"]["performance"]["tokens_per_sec"]
     assert (found["b#1"].info.status, found["b#1"].data.tags["reason"]) == ("FAILED", "no memory")
@@ -230,8 +231,9 @@ def test_an_estimate_is_no_result_to_send(tmp_path: Path, monkeypatch: pytest.Mo
     session = SimpleNamespace(engine=SimpleNamespace(name="echo", close=lambda: None))
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
     monkeypatch.setattr(steps, "send_to_mlflow", lambda *given: sent.append(given))
-    monkeypatch.setattr(steps, "begin", lambda *_: (run, session, None))
+    monkeypatch.setattr(steps, "prepare_run", lambda *_: (run, session, None))
     monkeypatch.setattr(steps.doctor, "require", lambda _: None)
+    monkeypatch.setattr(steps, "report_estimate", lambda _: 0)
     config = RunConfig(quick=True, model="demo", backend="echo")
     assert steps.run_benchmark(config, run.folder, Display(Console(quiet=True))).exit_code == 0
     assert sent == []

@@ -5,6 +5,8 @@ from pathlib import Path
 import pytest
 
 from harness.__main__ import main
+from harness.core.errors import UsageError
+from harness.core.files import write_json
 from harness.report.report import write_index
 from harness.runs import find, history, run_folder
 from tests.conftest import called, tells
@@ -30,13 +32,14 @@ def test_scenarios_stand_apart_and_what_is_flawed_last(place: Path) -> None:
         history.finish(run, {"scenario": "offline", "label": f"more{number}", "tokens_per_sec": 1e6, **more})
     rows = [[cell.strip() for cell in row.split("|")] for row in runs(place)[1].splitlines()[2:]]
     assert [row[2] for row in rows] == ["more1", "fast", "middling", "slow", "more0"]
-    assert rows[-1][3] == "echo"
+    assert rows[-1][6] == "backend=echo" and rows[1][6] == ""
 
 
 def test_the_result_tells_the_gate_and_a_busy_machine(place: Path) -> None:
     lines: dict[str, dict[str, object]] = {
         "sound": {"result": "VALID", "verdict": "PASS", "tokens_per_sec": 1.0},
         "bad-answers": {"result": "VALID", "verdict": "FAIL", "tokens_per_sec": 9e6},
+        "disputed": {"result": "VALID", "is_disputed": True, "flaws": ["tokens differ"], "tokens_per_sec": 4.0},
         "busy": {"result": "VALID", "others": ["other programs used 1 of 2 CPU cores"], "tokens_per_sec": 2.0},
         "answers-only": {"result": None, "verdict": "PASS"},
     }
@@ -45,10 +48,42 @@ def test_the_result_tells_the_gate_and_a_busy_machine(place: Path) -> None:
         run.path.mkdir()
         history.finish(run, {"scenario": "zero", "label": label, **line})
     rows = [[cell.strip() for cell in row.split("|")] for row in runs(place)[1].splitlines()[2:]]
-    results = {row[2]: row[4] for row in rows}
+    results = {row[2]: row[3] for row in rows}
     assert results["sound"] == "VALID" and results["busy"] == "VALID, busy"
+    assert results["disputed"] == "VALID, disputed"
     assert results["bad-answers"] == "VALID, accuracy FAIL" and results["answers-only"] == "accuracy PASS"
-    assert rows[-1][2] == "bad-answers"  # the fastest, but its answers are wrong
+    flawed = [row[2] for row in rows if row[1].startswith("2026030")][-2:]
+    assert flawed == ["bad-answers", "disputed"]  # the fastest ones come last, since their answers or figures are wrong
+
+
+def test_samples_and_the_settings_that_differ_stand_beside_the_speed(place: Path) -> None:
+    setups = [{"backend": "vllm", "max_num_seqs": 8, "engine_arg": ["a=1"]}, {"backend": "vllm", "max_num_seqs": None}]
+    for number, setup in enumerate(setups):
+        run = run_folder.RunFolder(place, f"2026040{number + 1}-100000-more")
+        run.path.mkdir()
+        history.finish(run, {"scenario": "zero", "tokens_per_sec": 9.0 - number, "samples": 64, "setup": setup})
+    _head, _, *rows = runs(place)[1].splitlines()
+    cells = [[cell.strip() for cell in row.split("|")] for row in rows if "-more" in row]
+    assert [row[5] for row in cells] == ["64", "64"]
+    # The runs of the fixture have no settings, so that the backend differs, too.
+    assert cells[0][6] == 'backend=vllm, max_num_seqs=8, engine_arg=["a=1"]'
+    assert cells[1][6] == "backend=vllm"
+
+
+@pytest.mark.parametrize("has_other", [False, True])
+def test_a_label_of_failed_runs_is_deleted_and_says_why_it_has_no_results(place: Path, has_other: bool) -> None:
+    failed = run_folder.open_run(place, "broken")
+    write_json(failed.path / "config.json", {"plan": {"config": {"label": "broken"}}})
+    failed.set_status("failed", "vLLM did not start")
+    if has_other:
+        sound = run_folder.open_run(place, "broken")
+        write_json(sound.path / "config.json", {"plan": {"config": {"label": "broken"}}})
+        sound.set_status("complete")
+        assert find.folders(["broken"], place) == [sound.path]
+    else:
+        with pytest.raises(UsageError, match=f"broken: no run.*{failed.name} is failed: vLLM did not start"):
+            find.folders(["broken"], place)
+    assert runs(place, "--delete", "broken")[0] == 0 and not failed.path.exists()
 
 
 def runs(place: Path, *words: str) -> tuple[int, str, str]:

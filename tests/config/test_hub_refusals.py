@@ -6,6 +6,7 @@ from huggingface_hub import constants, errors
 
 from harness.config import hub_refusals
 from harness.config.hub_refusals import hub_refusal
+from harness.config.pretrained import DEMO_HINT
 
 NAME = "org/name"
 
@@ -50,7 +51,7 @@ def token(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 def test_a_refusal_has_its_own_cause_and_remedy(name: str, token: pytest.MonkeyPatch) -> None:
     error, value, cause, remedy = CASES[name]
     token.setattr("huggingface_hub.get_token", lambda: value or None)
-    line = hub_refusal(NAME, error)
+    line = hub_refusal(NAME, error, DEMO_HINT)
     assert cause in line and remedy in line and NAME in line and "\n" not in line
     others = {other for _, _, other, _ in CASES.values()} - {cause}
     assert not any(other in line for other in others), line
@@ -59,13 +60,13 @@ def test_a_refusal_has_its_own_cause_and_remedy(name: str, token: pytest.MonkeyP
 def test_without_a_way_to_the_hub_the_line_says_which(token: pytest.MonkeyPatch) -> None:
     token.setattr("huggingface_hub.get_token", lambda: None)
     token.setattr(hub_refusals, "is_hub_reachable", lambda: False)
-    assert "huggingface.co cannot be reached" in hub_refusal(NAME, GONE)
+    assert "huggingface.co cannot be reached" in hub_refusal(NAME, GONE, DEMO_HINT)
     token.setattr(constants, "HF_HUB_OFFLINE", True)
-    line = hub_refusal(NAME, GONE)
+    line = hub_refusal(NAME, GONE, DEMO_HINT)
     assert "HF_HUB_OFFLINE is set" in line and "reached" not in line
 
 
 def test_a_name_with_a_status_in_it_is_not_taken_for_one(token: pytest.MonkeyPatch) -> None:
     token.setattr("huggingface_hub.get_token", lambda: None)
-    line = hub_refusal("org/gated-401", around(OSError("gated-401: 403 bytes are missing")))
+    line = hub_refusal("org/gated-401", around(OSError("gated-401: 403 bytes are missing")), DEMO_HINT)
     assert "is gated" not in line and "refuses" not in line

@@ -43,3 +43,11 @@ def test_a_file_that_is_none_of_its_kind_is_refused_before_it_is_read(
         line = str(caught.value)
         assert name in line and "\n" not in line
         assert KINDS[make] in line or "4 MiB" in line
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "hint"), [((), pretrained.DEMO_HINT), (("http://127.0.0.1:1/v1",), pretrained.TOKENIZER_HINT)]
+)
+def test_beside_a_server_the_remedy_for_a_wrong_model_is_its_tokenizer(endpoint: tuple[str, ...], hint: str) -> None:
+    text = pretrained.load_failure_text(RunConfig(model="no/such-model", endpoint=endpoint), OSError("no such model"))
+    assert text.endswith(f"{hint}.") and "\n" not in text

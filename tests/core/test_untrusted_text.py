@@ -43,6 +43,7 @@ def test_an_index_holds_no_html(tmp_path: Path) -> None:
     lines = SimpleNamespace(run="a", model=f"{HTML}\n# b", category="", scenario="", workload="summarization", label="")
     lines.gpus, lines.verdict, lines.result = [], "", "VALID"
     lines.weights, lines.precision, lines.quantization = HTML, "", ""
+    lines.is_disputed = False
     lines.valid, lines.comparable, lines.background_load, lines.metric = True, True, [], lambda name: 1.0
     page = templates.render("index.md.j2", runs=[(lines, True)], metrics=[])
     assert "<img" not in page and "&lt;img" in page

@@ -68,7 +68,7 @@ def test_an_evaluation_takes_no_flag_that_plays_no_part() -> None:
         with pytest.raises(UsageError, match=f"--{next(reversed(flags)).replace('_', '-')}"):
             MMLUConfig(**flags)
     at: dict[str, Any] = {"endpoint": ("http://h/v1/",), "max_in_flight": 8, "model": "demo"}
-    asked = MMLUConfig(**at).run
+    asked = MMLUConfig(**at).engine_run
     assert (asked.backend, asked.max_model_len) == ("openai", 1024)
 
 

@@ -101,6 +101,32 @@ def test_below_a_level_that_fell_the_search_goes_on_halving() -> None:
     assert tests.tested[:2] == [64, 128]
 
 
+@pytest.mark.parametrize("doubt", [{"is_buffered": True}, {"busy": "other programs took 40 % of the CPU"}])
+def test_a_level_over_its_limits_is_tested_again_if_the_latencies_may_not_be_the_engines(doubt: dict[str, Any]) -> None:
+    """The first test of each level is 9 times too slow, since the client held answers back."""
+    tested: list[int] = []
+
+    def disturbed(level: int) -> Outcome:
+        tested.append(level)
+        if tested.count(level) == 1:
+            return example_runs.probe(None, True, 9000.0 * level / 40, 50.0, concurrency=level, **doubt)
+        return example_runs.probe(None, True, 999.0 * level / 40, 50.0, concurrency=level)
+
+    highest = LevelSearchState(LIMITS, disturbed).highest(64, 4096)
+    assert highest is not None and 40 / levels.FINAL_RATIO - 1 <= highest <= 40
+
+
+def test_a_level_that_stays_doubtful_and_over_its_limits_is_not_tested_for_ever() -> None:
+    tested: list[int] = []
+
+    def disturbed(level: int) -> Outcome:
+        tested.append(level)
+        return example_runs.probe(None, True, 9000.0, 50.0, concurrency=level, is_buffered=True)
+
+    assert LevelSearchState(LIMITS, disturbed).highest(64, 4096) is None
+    assert {tested.count(level) for level in tested} == {2}
+
+
 def test_a_level_that_the_server_refuses_is_too_many() -> None:
     def refusing(level: int) -> Outcome | None:
         return example_runs.probe(None, True, 100.0, 10.0, concurrency=level) if level <= 24 else None
@@ -195,6 +221,18 @@ def test_a_level_is_kept_where_all_its_tests_together_are_within_the_limits(tmp_
     found = level_of(tests, plan, tmp_path / "run")
     assert found.repeats_over == 1 and found.has_kept
     assert found.verdict.word == "within; over in 1 of 3" and found.verdict.tone == "good"
+
+
+def test_tests_whose_answers_a_buffer_held_back_do_not_count_beside_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tests, plan = level_tests(tmp_path / "run", 10.0, 50.0, 10.0)
+    monkeypatch.setattr(TestRun, "is_buffered", property(lambda test: test is tests[1]))
+    level = level_of(tests, plan, tmp_path / "run")
+    assert level.tpot_ms.p99 == pytest.approx(10.0) and not level.is_buffered and not level.reasons
+    monkeypatch.setattr(TestRun, "is_buffered", property(lambda test: True))
+    level = level_of(tests, plan, tmp_path / "run")
+    assert level.tpot_ms.p99 == pytest.approx(50.0) and level.is_buffered and level.reasons
 
 
 def test_the_title_cost_and_replicas_are_those_of_the_level(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -43,7 +42,6 @@ def test_a_slow_server_takes_no_longer_and_has_the_best_so_far(name: str, truth:
     low, high = found.ranges["its limits"]
     assert server.spent_s <= quick.CEILING_S and found.is_partial
     assert high is not None and low < truth < high
-    assert tells(str(found), "best so far: between ", " queries/s within its limits")
 
 
 def test_no_rate_is_above_what_a_burst_shows() -> None:
@@ -52,48 +50,11 @@ def test_no_rate_is_above_what_a_burst_shows() -> None:
     fits = Measurements(goal, lone, burst=BurstResult(32, 0, 1.6))
     assert quick.range_by_burst(fits, goal)[1] is None and fits.burst and fits.burst.qps(lone) == pytest.approx(20)
     found = quick.estimate_of(fits, {"your limits": goal}, "")
-    assert tells(str(found), "capacity not reached", "at least 0.3") and "200" not in str(found)
+    assert found.capacity is None and found.ranges["your limits"][0] < 0.4
     limited = Measurements(goal, lone, burst=BurstResult(32, 0, 3.25))
     assert (quick.range_by_burst(limited, goal)[1] or 0) == pytest.approx(32 / 1.66)
     slow = Measurements(Goal(600, 459, 2000, 10), lone, burst=BurstResult(32, 0, 3.25))
     assert quick.range_by_burst(slow, slow.goal) == (0.0, 0.0)
-
-
-FOUND = quick.Estimate(
-    ttft_alone_ms=16.6,
-    tpot_alone_ms=3.22,
-    capacity=61.3,
-    capacity_error=2.1,
-    ranges={"Server's limits": (57.2, 62.1), "Interactive's limits": (46.0, 50.1)},
-    rate=59.5,
-    most_running=700,
-    doubts=(),
-    command="python run.py --server-target-qps max",
-)
-
-
-def said(**changes: Any) -> str:
-    return str(FOUND.model_copy(update=changes))
-
-
-def test_what_it_says() -> None:
-    assert tells(said(), "TPOT of a single request 3.2 ms", "capacity 61.3 \N{PLUS-MINUS SIGN} ", " queries/s; within")
-    assert tells(said(), "within Server's limits about 57.2 to 62.1, within Interactive's limits about 46")
-    assert tells(said(), "a full test is needed to say VALID: python run.py --server-target-qps max")
-    assert tells(said(ranges={}, doubts=("it completes in waves",)), "cannot be estimated: it completes in waves")
-    busy = said(background_load=("other programs used 0.6 of 2 CPU cores during the test",))
-    assert tells(busy, "Server's limits about 57.2 to 62.1", "; other programs used 0.6 of 2 CPU cores", "; a full")
-    assert tells(said(capacity=None, ranges={"your limits": (40.0, None)}), "not reached", "40 or more")
-    assert tells(said(ranges={"your limits": (0.0, 0.0)}), "none: a single request is over them")
-    assert tells(said(full_at=8), "full at 8 in flight")
-    assert tells(
-        said(is_partial=True, ranges={"your limits": (3.4, 6.8)}), "best so far: between 3.4 and 6.8 queries/s"
-    )
-
-
-@pytest.mark.parametrize("changes", [{}, {"ranges": {}}, {"is_partial": True}, {"capacity": None}])
-def test_it_always_says_what_half_a_minute_cannot_see(changes: dict[str, Any]) -> None:
-    assert tells(said(**changes), "half a minute", "heat, caches and other tenants")
 
 
 def test_without_a_probe_at_the_candidate_the_range_is_as_wide_as_what_is_known() -> None:
@@ -135,7 +96,7 @@ def test_a_run_ends_after_its_minutes_on_a_server_that_takes_longer(tmp_path: Pa
     """A third of a query a second: ten lone requests alone would take half a minute."""
     with serving(Fake(delay_s=3.0)) as fake:
         done = run(tmp_path, "--endpoint", fake.address, *FLAGS, "--minutes", "0.3")
-    assert done.code == 0 and done.seconds < 60, done.output
+    assert done.code in (0, 1) and done.seconds < 60, done.output
     estimate = json.loads((done.folder / quick.FILE).read_text())
     assert estimate["is_partial"] and "--minutes" not in estimate["command"] and "--quick" not in estimate["command"]
     assert tells(done.output, "half a minute")
@@ -145,6 +106,7 @@ def test_a_run_ends_after_its_minutes_on_a_server_that_takes_longer(tmp_path: Pa
 def test_a_run_on_a_full_server_says_so(tmp_path: Path) -> None:
     with serving(Fake(room=8, full="503", delay_s=0.2)) as fake:
         done = run(tmp_path, "--endpoint", fake.address, *FLAGS, "--tpot-limit", "900")
-    assert done.code == 0, done.output
-    assert json.loads((done.folder / quick.FILE).read_text())["full_at"] <= 8
+    estimate = json.loads((done.folder / quick.FILE).read_text())
+    assert done.code == (0 if estimate["ranges"] else 1), done.output
+    assert estimate["full_at"] <= 8
     assert tells(done.output, "full at 8 in flight")

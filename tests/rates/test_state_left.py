@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks.search import ALL, Bench
 from harness.rates import search
-from harness.rates.state_left import state_left
+from harness.rates.state_left import caution_on_changed_server
 from harness.report import answer
 from harness.report import report as rendering
 from harness.results.outcome import Outcome
@@ -24,17 +24,22 @@ def drifted(drift: float) -> Outcome:
 
 
 def test_a_server_that_became_faster_within_a_test() -> None:
-    assert tells(state_left([steady(30, 100), drifted(0.37)]), "of the state that the search left", "37%", "faster")
-    assert tells(state_left([drifted(-0.2)]), "20% slower")
-    assert state_left([drifted(0.07), steady(30, 100)]) == ""
+    assert tells(
+        caution_on_changed_server([steady(30, 100), drifted(0.37)]),
+        "of the state that the search left",
+        "37%",
+        "faster",
+    )
+    assert tells(caution_on_changed_server([drifted(-0.2)]), "20% slower")
+    assert caution_on_changed_server([drifted(0.07), steady(30, 100)]) == ""
 
 
 def test_a_rate_that_held_after_a_lower_one_had_failed() -> None:
-    said = state_left([overloaded(27, 21, 9000), steady(42, 100)])
+    said = caution_on_changed_server([overloaded(27, 21, 9000), steady(42, 100)])
     assert tells(said, "42 queries/s held after 27 had failed")
-    assert state_left([overloaded(60, 50, 9000), steady(48, 100)]) == ""
+    assert caution_on_changed_server([overloaded(60, 50, 9000), steady(48, 100)]) == ""
     refused = example_runs.changed(overloaded(27, 21, 9000), refused=9, full_at=3)
-    assert state_left([refused, steady(42, 100)]) == ""  # with fewer in flight
+    assert caution_on_changed_server([refused, steady(42, 100)]) == ""  # with fewer in flight
 
 
 def test_the_page_says_so(tmp_path: Path) -> None:
@@ -52,4 +57,4 @@ def test_the_page_says_so(tmp_path: Path) -> None:
 def test_an_autoscaler_is_noticed_and_a_steady_server_is_not(name: str, is_said: bool) -> None:
     bench = Bench(next(case for case in ALL if case.name == name), 0)
     search.search(bench)
-    assert bool(state_left(bench.probes)) is is_said
+    assert bool(caution_on_changed_server(bench.probes)) is is_said

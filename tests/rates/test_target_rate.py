@@ -30,7 +30,7 @@ from harness.results.history_line import scatter
 from harness.runner.load_source import DoneTests, RateSource
 from harness.runner.rate import rate_source
 from harness.runner.search_rate import CurveRate, plan_from_curve
-from harness.runner.trial_rate import HistoryRate, LatencyTrial, TrialRate, last_offline_rate, share_of
+from harness.runner.trial_rate import HistoryRate, LatencyTrial, TrialRate, last_offline_rate, plan_at_share
 from tests.conftest import tells
 from tests.support import example_runs
 
@@ -49,7 +49,7 @@ def plan(scenario: str = "offline", **flags: Any) -> Plan:
 
 def from_trial(plan: Plan, found: Trial) -> Plan:
     """The plan with what a trial finds in its scenario."""
-    return rate_source(plan.config).planned(plan, found)
+    return rate_source(plan.config).plan_after(plan, found)
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -88,7 +88,7 @@ def offline(target: Plan, **changes: Any) -> dict[str, Any]:
 def expected(target: Plan, lines: list[dict[str, Any]]) -> Plan:
     known = last_offline_rate(target, GPUS, lines)
     assert known is not None
-    return share_of(target, *known)
+    return plan_at_share(target, *known)
 
 
 def test_the_server_rate_is_a_share_of_offline_requests_not_tokens():

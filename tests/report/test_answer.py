@@ -21,7 +21,7 @@ from harness.loadgen.test_run import Recording
 from harness.report import answer, compare, machine_pictures, next_command, pictures
 from harness.report import report as rendering
 from harness.report.charts import Bar, Bars, LinePanel, Scale, Series, StackedPart, draw_figure
-from harness.report.page import block_html, without_places
+from harness.report.page import block_html, without_private_paths
 from harness.results import outcome
 from harness.results.advice import findings
 from harness.results.outcome import Outcome
@@ -333,6 +333,18 @@ def test_every_p99_of_few_requests_is_marked_as_their_slowest(
     assert any(cell[:1].isdigit() for cell in cells)
 
 
+@pytest.mark.parametrize("queries", [64, 640])
+def test_the_sign_of_few_requests_is_explained_below_a_table_that_has_it(tmp_path: Path, queries: int) -> None:
+    folder = example_runs.run(tmp_path / "run", concurrency="1,4")
+    levels = [example_runs.probe(None, True, 9, 9, 5, 5, 90, 9, concurrency=n, queries=queries) for n in (1, 4)]
+    example_runs.levels(folder, levels)
+    summary = rendering.build_report(folder)
+    labels = [line.label for line in answer.document(summary).lines]
+    is_used = any(outcome.AT_MOST_SIGN in cell for row in answer.document(summary).levels for cell in row)
+    assert is_used == (outcome.AT_MOST_SIGN in labels)
+    assert is_used or queries == 640
+
+
 def test_a_page_draws_its_pictures_with_its_own_colours(tmp_path: Path) -> None:
     folder = example_runs.run(tmp_path / "run", scenario="server", server_target_qps="4,8.5")
     rendering.build_report(folder)
@@ -366,7 +378,7 @@ def test_markdown_of_others_brings_no_picture() -> None:
     ],
 )
 def test_a_page_says_neither_where_nor_who(text: str, sent: str) -> None:
-    assert without_places(text) == (sent or text)
+    assert without_private_paths(text) == (sent or text)
 
 
 def test_a_line_at_the_edge_is_not_cut_and_prompts_have_an_axis_of_their_own(tmp_path: Path) -> None:

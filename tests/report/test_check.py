@@ -17,7 +17,7 @@ from harness.report import report as checking
 from harness.results import claims
 from harness.results.benchmark_run import facts_of
 from harness.results.outcome import Outcome
-from harness.runs.run_folder import RunFolder
+from harness.runs.run_folder import TEST_FOLDERS, RunFolder
 from tests.conftest import ROOT, run
 
 pytestmark = pytest.mark.slow
@@ -358,3 +358,13 @@ def test_what_a_reader_of_bare_logs_should_know(folder: Path, tmp_path: Path) ->
     path.write_text(text)
     notes = [line for line in plain_check(logs)[1] if line.startswith("note: ")]
     assert len(notes) == 3 and "configured rate" in notes[0] and "p50 = p97" in notes[1] and "129 tokens" in notes[2]
+
+
+def test_a_performance_test_that_is_gone_differs_where_an_earlier_level_is_the_result(levels: Path) -> None:
+    summary = json.loads((levels / "summary.json").read_text())
+    settings = json.loads((levels / "config.json").read_text())["plan"]["config"]
+    assert [*claims.missing_parts(levels, summary["run"], settings)] == []
+    shutil.rmtree(levels / "Performance")
+    assert TEST_FOLDERS["performance"] == claims.PERFORMANCE_FOLDER
+    (claim,) = claims.missing_parts(levels, summary["run"], settings)
+    assert claim.verdict == "differs" and "missing" in str(claim)

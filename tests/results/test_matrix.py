@@ -155,5 +155,5 @@ def test_ratios_to_a_named_run_are_marked_where_one_was_busy(tmp_path: Path) -> 
     words = ("--matrix", "gpu,batch", *folders, "--csv", out, "--plot", tmp_path / "table.png", "--reference", "old")
     done = called("report", "report.py", *map(str, words))
     assert done.returncode == 0 and "latency mean, ms" in done.stdout and "input tokens/s" in done.stdout, done.stderr
-    assert out.read_text().startswith("gpu,batch,model,label,tokens_per_sec,input_tokens_per_sec")
+    assert out.read_text().startswith("gpu,batch,model,label,batch_size,tokens_per_sec,input_tokens_per_sec")
     assert folders[0].name not in done.stdout.replace("old", "") and (tmp_path / "table.png").stat().st_size > 1000

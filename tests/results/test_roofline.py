@@ -106,6 +106,10 @@ def test_what_a_rate_comes_to(tmp_path: Path) -> None:
     assert test and test.details.capacity and test.samples_per_sec == 8
     assert (test.details.capacity.requests_per_hour, test.details.capacity.requests_per_day) == (28_800, 691_200)
     assert test.details.capacity.full_set_s is None  # the demo's articles are none of MLPerf's
+    steady = example_runs.rendered(tmp_path / "steady", concurrency="4").run.performance
+    assert steady and steady.details.capacity and steady.samples_per_sec
+    # At fixed concurrency, a test's ramps do not count, neither in samples/s nor in requests an hour.
+    assert steady.details.capacity.requests_per_hour == pytest.approx(3600 * steady.samples_per_sec)
     real = example_runs.rendered(tmp_path / "real", model="other").run.performance
     assert real and real.details.capacity and real.details.capacity.full_set_s == 13_368 / 8
     short = example_runs.rendered(tmp_path / "short", model="other", max_new_tokens=16).run.performance

@@ -212,7 +212,7 @@ def test_what_no_run_needs_is_a_note(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     checks = [check for check in doctor.CHECKS if check.name in wanted]
     found = [doctor.finding(check, RunConfig()) for check in checks]
     assert sorted(each.name for each in found) == sorted(wanted)
-    assert {each.status for each in found} == {"note"} and not any(check.first for check in checks)
+    assert {each.status for each in found} == {"note"} and not any(check.is_made_at_start for check in checks)
     monkeypatch.setattr(doctor, "findings", lambda config: iter(found))
     done = called(partial(main, "doctor"), "doctor", "--json")
     assert done.returncode == 0 and [each["status"] for each in json.loads(done.stdout)] == ["note"] * 3

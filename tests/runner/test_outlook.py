@@ -15,7 +15,7 @@ from benchmarks.random_llama import QUANTIZATION
 from harness.__main__ import main
 from harness.config import pretrained, quantization
 from harness.config.mlperf import SCENARIOS, Scenario
-from harness.config.plan import Plan, minutes
+from harness.config.plan import Plan, duration_text
 from harness.config.resolve import resolve
 from harness.config.run import RunConfig
 from harness.core import startup
@@ -162,7 +162,7 @@ def test_weights_are_named_by_their_format(stored: dict[str, object] | None, sai
 
 
 def test_lengths_of_time_have_the_unit_that_people_take() -> None:
-    assert [minutes(seconds) for seconds in (9, 90, 9_000, 6_684_000)] == ["9 s", "1.5 min", "2.5 h", "77.4 days"]
+    assert [duration_text(seconds) for seconds in (9, 90, 9_000, 6_684_000)] == ["9 s", "1.5 min", "2.5 h", "77.4 days"]
 
 
 def test_a_variable_of_the_checkouts_env_file_is_read_and_what_is_set_wins(

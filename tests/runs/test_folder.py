@@ -70,7 +70,7 @@ def test_runs_of_the_same_second_have_names_of_their_own(tmp_path: Path):
 @pytest.mark.parametrize("below", ["", "results", "deep/results"])
 def test_a_results_folder_that_cannot_be_written_is_named(tmp_path: Path, below: str):
     (tmp_path / "file").write_text("")
-    with pytest.raises(UsageError, match=f"--results-dir {tmp_path}/file.*: cannot write there: ") as error:
+    with pytest.raises(UsageError, match=f"--results-dir {tmp_path}/file.*is a file") as error:
         open_run(tmp_path / "file" / below, LABEL)
     assert error.value.exit_code == BAD_INPUT
 

@@ -1,11 +1,14 @@
 """The pictures of a sweep: a curve where its experiments differ in one number."""
 
 from dataclasses import replace
+from itertools import combinations
+from math import dist
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from harness.report import charts
 from harness.sweep import pictures
 from harness.sweep.experiment_result import experiment_rows
 from tests.support.example_sweeps import loaded, ran, state
@@ -53,3 +56,18 @@ def test_other_sweeps_have_none(tmp_path: Path, changes: tuple[str, ...]) -> Non
 def test_two_values_are_no_curve(tmp_path: Path) -> None:
     rows = [f"  - {{name: {name}, set: {{max_num_seqs: {value}}}}}" for name, value in zip("ab", (8, 256), strict=True)]
     assert curve_of(tmp_path, "\n".join(rows)) is None
+
+
+def test_the_numbers_of_points_that_lie_close_together_can_be_read_on_a_phone() -> None:
+    speeds = {"baseline": 100.0, "a": 99.0, "b": 101.0, "c": 111.0, "d": 112.0, "e": 150.0}
+    panel = pictures.trade_off(experiment_rows(state(*(ran(name, speed) for name, speed in speeds.items()))))
+    assert list(panel.names_of_points) == [*speeds]
+    middles = []
+    width, height = charts.NARROW_PLOT
+    for series in panel.series:
+        for (x, y), text in series.marked:
+            if text:
+                left, top = panel.across.place(x) / 100 * width, panel.down.top(y, height)
+                middles.append((left + series.text_shift.right, top - series.text_shift.up))
+    assert len(middles) == len(speeds)
+    assert all(dist(one, other) >= charts.TEXT_ROOM for one, other in combinations(middles, 2))
