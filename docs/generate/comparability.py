@@ -1,5 +1,5 @@
-"""Writes two sections of docs/comparability.md: what each tool means by its figures (`benchmarks.crosscheck`), and what
-each comparison of runs asks them to share, as its own code says it.
+"""Writes two sections of docs/comparability.md: what each tool means by its figures (`benchmarks/load_tools.py`), and
+what each comparison of runs asks them to share, as its own code says it.
 
 python -m docs.generate.comparability
 """
@@ -9,6 +9,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from benchmarks import crosscheck
+from benchmarks.load_tools import TOOLS
 from docs.generate.wrapping import wrapped
 from harness.config import comparability
 from harness.config.comparability import FLAWS, Comparable
@@ -70,16 +71,9 @@ def cell(aspect: str, ignored: Collection[str]) -> str:
     return " but: ".join(["none" if aspect in FLAWS else "the same", *filter(None, [", ".join(names)])])
 
 
-def words_of_tools() -> str:
-    """What each tool means by the same words."""
-    columns = ("TTFT", "TPOT", "tokens")
-    lines = [[tool.name, *(getattr(tool, name.lower()) for name in columns)] for tool in crosscheck.TOOLS]
-    return f"{Table(['tool', *columns], lines)}\n"
-
-
 def page() -> str:
     """The whole page with both sections as they are now."""
-    made = iter((words_of_tools(), section()))
+    made = iter((f"{crosscheck.meaning_table(TOOLS)}\n", section()))
     return wrapped(SECTION.sub(lambda _: f"\n{next(made)}\n", PAGE.read_text()))
 
 
