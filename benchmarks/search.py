@@ -264,6 +264,9 @@ class Bench:
     def left_s(self) -> float:
         return self.until_s - self.spent_s
 
+    def discard(self, probes: Sequence[Outcome]) -> None:
+        """Nothing else keeps probes here than the measurements."""
+
     def limit_in_flight(self, most: int) -> None:
         self.in_flight = most
 

@@ -4,7 +4,7 @@ None of this is a result: LoadGen's verdict on the run's own test is. It tells w
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import cycle, islice
@@ -115,6 +115,15 @@ class Bench:
         config = self.plan.config.with_settings(max_in_flight=per_server)
         note = f"max_in_flight = {per_server} (the server is full at {most} in flight; the others wait in this client)"
         self.run.adopt(self.plan.with_note(note, config=config))
+
+    def discard(self, probes: Sequence[Outcome]) -> None:
+        """Mark probes as outdated, because the server has changed since. They stay in the run's config.json."""
+        outdated_folders = {probe.folder for probe in probes}
+        tests = self.run.facts.probes
+        for index, test in enumerate(tests):
+            if test.folder in outdated_folders:
+                tests[index] = test.model_copy(update={"is_outdated": True})
+        self.run.save()
 
     def probe(self, candidate: Candidate) -> Outcome:
         """Probe a rate. A refusal by a full server is a measurement, not an error."""

@@ -47,7 +47,9 @@ def measure(bench: SearchBench, measurements: Measurements, saturated_s: float) 
     if measurements.lone.is_over(measurements.goal):  # No rate keeps the limits.
         return
     for _ in range(MOST_MEASUREMENTS):
-        measurements.probes.clear()  # Probes of an earlier pass show the server before it changed.
+        # Probes of an earlier pass show the server before it changed.
+        bench.discard(measurements.probes)
+        measurements.probes.clear()
         saturate(bench, measurements, saturated_s)
         before, measurements.lone = measurements.lone, bench.lone_request()
         # If a lone request takes clearly more or less time than before, the load changed the server.

@@ -1,5 +1,6 @@
 """The place where a search tries loads: a server that is measured, or a simulated one in virtual time."""
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from harness.rates.first_requests import BurstResult
@@ -39,6 +40,9 @@ class SearchBench(Protocol):
 
     def probe(self, candidate: Candidate) -> Outcome:
         """Test a rate for a short time."""
+
+    def discard(self, probes: Sequence[Outcome]) -> None:
+        """Let probes no longer count, because the server has changed since."""
 
     def limit_in_flight(self, most: int) -> None:
         """Keep at most `most` requests at the server from now on."""

@@ -200,6 +200,8 @@ class Outcome(FrozenModel):
     """Requests that the server refused because it was full, in a probe, which allows that."""
     full_at: Known[int] = None
     """Requests that the server was answering when it refused others."""
+    is_outdated: Known[bool] = None
+    """True if the server changed after this probe, so that no rate follows from it; null for any other test."""
     repeats: Known[list[str]] = None
     """The folders of all tests of this load, if it was tested several times. The figures are of all these tests
     together."""

@@ -62,7 +62,7 @@ class SearchedRate(RateSource):
 
     def next_rate(self, plan: Plan, tests: DoneTests) -> float | None:
         """Return the rate of another full test, from all tests so far. None if no other is worth it."""
-        return FullTests(tests.attempts, probes_without_refusals(tests.probes), Goal.of(plan), tests.lone).next_rate
+        return FullTests(tests.attempts, probes_that_count(tests.probes), Goal.of(plan), tests.lone).next_rate
 
     def conclude(self, plan: Plan, tests: DoneTests) -> Plan:
         """Return the plan with the highest rate that a full test kept, and with a note about all full tests.
@@ -71,9 +71,7 @@ class SearchedRate(RateSource):
         a further test, and if the server changed under load, as an autoscaler does.
         """
         goal = Goal.of(plan)
-        # If a server refused requests in a probe, the latencies are those of fewer requests than the rate says.
-        probes = probes_without_refusals(tests.probes)
-        full_tests = FullTests(tests.attempts, probes, goal, tests.lone)
+        full_tests = FullTests(tests.attempts, probes_that_count(tests.probes), goal, tests.lone)
         note = full_tests.summary
         rate = full_tests.next_rate  # the rate of a further test that would be worthwhile; None if there is none
         if rate and tests.left_s < goal.reserved_s(rate):
@@ -178,9 +176,13 @@ class QuickEstimate(RateSource):
         return plan
 
 
-def probes_without_refusals(probes: Sequence[Outcome]) -> list[Outcome]:
-    """Return the probes in which the server refused no request. Others do not show latencies at their rate."""
-    return [probe for probe in probes if not probe.refused]
+def probes_that_count(probes: Sequence[Outcome]) -> list[Outcome]:
+    """Return the probes that show what the server does at their rate.
+
+    If a server refused requests, the latencies are those of fewer requests than the rate says. If it changed after a
+    probe, as an autoscaler does, the probe shows another server.
+    """
+    return [probe for probe in probes if not probe.refused and not probe.is_outdated]
 
 
 def retry_plan(plan: Plan, result: TestResult, tests: DoneTests, rate: float | None) -> Plan | None:

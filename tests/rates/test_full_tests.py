@@ -237,6 +237,15 @@ def test_the_run_goes_on_at_the_next_rate_and_says_why() -> None:
     assert corrected(plan, failed_result(), [], lost, left_s=500.0) is None  # --minutes has no time for it
 
 
+def test_a_probe_of_the_server_before_it_changed_does_not_count() -> None:
+    plan = replace(SEARCHED, target_qps=56.0)
+    lost = example_runs.changed(full(56, 110, False), why="TPOT p99 110 of 100 ms")
+    before_change = overloaded(74.4, 20.0, 6000)
+    outdated = example_runs.changed(before_change, is_outdated=True)
+    assert corrected(plan, failed_result(), [outdated], lost) == corrected(plan, failed_result(), [], lost)
+    assert corrected(plan, failed_result(), [before_change], lost) != corrected(plan, failed_result(), [], lost)
+
+
 def test_what_is_known_in_the_end_is_said() -> None:
     held = full(50, 85, True)
     lost = example_runs.changed(full(52, 104, False), why="TPOT p99 104 of 100 ms")

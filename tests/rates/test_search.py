@@ -29,6 +29,7 @@ from harness.rates import measurements, search
 from harness.rates.goal import Goal
 from harness.rates.measurements import ROOM_SHARE, SAME_RATE_SHARE, Candidate, Measurements, probe_s, self_implying_rate
 from harness.results import outcome, queue_fit, test_outcome
+from harness.results.outcome import Outcome
 from harness.runner.rate import rate_source
 from harness.runner.search_rate import SearchedRate, plan_from_curve, plan_from_search
 from harness.runs.run_folder import new_folder
@@ -183,6 +184,25 @@ def test_a_lone_request_over_a_limit_ends_the_measurements() -> None:
     server = Bench(replace(BY_NAME["shared, 30/s, 30 ms"], limits=mlperf.LatencyLimits(500, 1)), 3)
     found = search.search(server)
     assert found.lone.is_over(server.goal) and not found.probes and found.burst is None
+
+
+def test_probes_before_an_autoscaler_grew_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    discarded: list[Outcome] = []
+    monkeypatch.setattr(Bench, "discard", lambda self, probes: discarded.extend(probes))
+    server = Bench(BY_NAME["an autoscaler to 3 replicas"], 1)
+    kept = measured(server).probes
+    assert discarded
+    assert [*discarded, *kept] == server.probes
+
+
+def test_an_outdated_probe_is_marked_in_the_record() -> None:
+    old, new = (example_runs.changed(steady(rate, 300), folder=f"probe {rate}") for rate in (20.0, 40.0))
+    run = Mock(facts=Mock(probes=[old, new]))
+    real_bench.Bench(run, Mock()).discard([old])
+    marked, unmarked = run.facts.probes
+    assert marked == old.model_copy(update={"is_outdated": True})
+    assert unmarked == new
+    run.save.assert_called_once()
 
 
 def test_a_server_that_refuses_with_the_fewest_in_flight_ends_the_search() -> None:
