@@ -13,9 +13,10 @@ from typing import NamedTuple
 OWN_GROUPS = Path("/proc/self/cgroup")
 # Folders in which the groups of a controller may begin, below the place where all are mounted: version 2 alone,
 # version 2 beside version 1, and version 1, whose controllers may share a folder.
-CPU_FOLDERS = (".", "unified", "cpu", "cpu,cpuacct", "cpuacct,cpu")
+VERSION_2_FOLDERS = (".", "unified")  # alone, and beside version 1
+CPU_FOLDERS = (*VERSION_2_FOLDERS, "cpu", "cpu,cpuacct", "cpuacct,cpu")
 USAGE_FOLDERS = ("cpuacct", "cpu,cpuacct", "cpuacct,cpu")
-MEMORY_FOLDERS = (".", "unified", "memory")
+MEMORY_FOLDERS = (*VERSION_2_FOLDERS, "memory")
 VERSION_2 = ""  # the line of version 2 in OWN_GROUPS names no controller
 UNLIMITED_BYTES = 2**60  # version 1 writes a number about this large if there is no limit
 
@@ -51,15 +52,16 @@ def own_paths() -> Mapping[str, str]:
 def group_folders(root: Path, folders: tuple[str, ...], controller: str) -> Iterator[Path]:
     """Yield the folders of this process's group and of all groups above it that can be seen.
 
-    The process's own group comes first. `root` is the mount of all groups. Each of `folders` below it may be the top of
-    the groups of `controller`, such as "cpu"; which ones exist depends on the machine.
+    The process's own group comes first. `root` is the folder in which the kernel shows all groups. `folders` are the
+    folders below it in which the groups of a controller may begin (CPU_FOLDERS, for example); those that this machine
+    does not have are skipped. `controller` is the name of that controller in version 1, such as "cpu".
     """
     paths = own_paths()
     for folder in folders:
         base = root / folder
         if not base.is_dir():
             continue
-        is_version_2 = folder in (".", "unified")  # alone, or beside version 1
+        is_version_2 = folder in VERSION_2_FOLDERS
         group_path = paths.get(VERSION_2 if is_version_2 else controller, "/")
         names = [name for name in group_path.split("/") if name and name != ".."]
         # In a container, the kernel may give the group's path on the host, of which only the end exists here.

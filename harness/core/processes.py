@@ -56,8 +56,8 @@ def start_guard() -> None:
     if os.getpid() in guards:
         return
     guard_environment = dict(os.environ)
-    # If another command of ours started this one, the environment has the mark of that command, whose guard ends all
-    # processes with the mark. So the mark is left out of the environment of this guard, which ends by itself.
+    # If another command of ours started this one, the environment has the mark of that other command, whose guard ends
+    # every process with it. This guard must not be one of them, so it starts without that mark. It ends by itself.
     guard_environment.pop(COMMAND_MARK, None)
     mark = f"{os.getpid()}-{time.time_ns()}"
     os.environ[COMMAND_MARK] = mark
@@ -73,8 +73,8 @@ def start_guard() -> None:
     )
     assert process.stdin
     guards[os.getpid()] = process
-    # The kernel shows only the environment with which a program was started, so the mark of a fork cannot be seen.
-    # Each fork reports its id instead.
+    # The guard finds a mark in the environment with which a program was started, which is all that the kernel shows. A
+    # fork of this process starts no program, so it has no mark there, and reports its id to the guard instead.
     os.register_at_fork(after_in_child=partial(report_fork, process.stdin.fileno()))
 
 

@@ -206,9 +206,10 @@ def fewest_queries(percentile: float, over: int = 0) -> int:
 
 
 def chance_of_at_most(n: int, over: int, percentile: float) -> float:
-    """Return the probability that at most `over` of n queries exceed a limit that a share `percentile` of all keeps.
+    """Return the probability that at most `over` of n queries are longer than the latency at `percentile`.
 
-    It is the sum over i up to `over` of C(n, i) (1 - percentile)^i percentile^(n - i), by logarithms, since C(n, i) is
+    `percentile` is a share, such as 0.99: of very many queries, this share keeps that latency. The probability is the
+    sum over i up to `over` of C(n, i) (1 - percentile)^i percentile^(n - i), by logarithms, since C(n, i) is
     too large for a float.
     """
     probability = 0.0

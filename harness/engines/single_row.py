@@ -64,14 +64,15 @@ def multiply(
 
 
 def single_row_variant(apply_many: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
-    """Return a method in place of vLLM's `apply_scaled_mm` (`apply_many`) that multiplies a single row by `multiply`.
+    """Return a replacement of vLLM's method `apply_scaled_mm` that computes the product of a single row faster.
 
-    Several rows, a bias, another type than bf16, and shapes that are no whole tiles are left to `apply_many`.
+    Such a product is computed by the kernel behind `multiply`. Everything else is left to `apply_many`, vLLM's own
+    method: several rows, a bias, another type than bf16, and a weight that is not made up of whole tiles.
     """
 
     @torch.library.custom_op("llama31::scaled_product", mutates_args=())
     def product(a: torch.Tensor, b: torch.Tensor, scale_a: torch.Tensor, scale_b: torch.Tensor) -> torch.Tensor:
-        """Return a times b in bf16.
+        """Return a times b in bf16. `b` is the transposed weight.
 
         torch.compile does not look into this operator, so the number of rows is checked anew at each call.
         """
@@ -91,6 +92,6 @@ def single_row_variant(apply_many: Callable[..., torch.Tensor]) -> Callable[...,
             return apply_many(self, **arguments)
         out = product(arguments["A"], arguments["B"], arguments["As"], arguments["Bs"])
         shape = arguments["output_shape"]
-        return out[: math.prod(shape[:-1])].view(*shape)  # without rows that only pad
+        return out[: math.prod(shape[:-1])].view(*shape)  # vLLM may have added rows of padding to A.
 
     return apply_scaled_mm

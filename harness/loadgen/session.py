@@ -164,8 +164,8 @@ class LoadGenSession:
         """Record how a test uses the machine and a server while the block runs.
 
         Afterwards machine.json and, with an endpoint, server.json are written to the folder, and what a user should
-        know is shown. A test that is not timed is not recorded each second (--extra-metrics), and other users of the
-        server do not matter in such a test.
+        know is shown. A test that is timed is also recorded each second with --extra-metrics, which --telemetry-url
+        implies. Other users of the server matter only in a test that is timed.
         """
         config, gpus, engine = plan.config, plan.watched_gpus, self.engine
         urls, path = config.telemetry_url, folder / test_run.RECORDING
@@ -176,7 +176,8 @@ class LoadGenSession:
         )
         # Counters of energy and of the engine are read before and after the test: the test's part is the difference.
         joules_before, pages_before = gpu_readings.joules(gpus), engine.prometheus_metrics()
-        # Only an engine in this process computes on the GPUs of this machine.
+        # Only an engine in this process computes on the GPUs of this machine. Of these, `busy_gpus` are those whose
+        # memory other programs used before the engine started.
         busy_gpus = self.busy_gpus if config.is_in_process else []
         has_gpus = config.is_in_process and bool(nvml.gpus())
         with recording as notes, background_load.watch_others(busy_gpus, has_gpus, config.endpoint) as load:
@@ -185,7 +186,7 @@ class LoadGenSession:
         used_joules = None
         if joules_before is not None and joules_after is not None:
             used_joules = joules_after - joules_before
-        if urls and sut.timed:  # The server's GPUs have no counters here, so their recorded power counts.
+        if urls and sut.timed:  # The server's GPUs have no counters here, so the energy follows from recorded power.
             recorded = test_run.Recording.read(path)
             used_joules = recorded.joules
             notes += exporter.gap_notes(exported, recorded)

@@ -86,16 +86,16 @@ def corrected_result(
 
 
 def has_other_times(requests: Sequence[Request]) -> bool:
-    """Return whether the times in requests.csv are those of the real answers, and LoadGen's latencies are not.
+    """Return whether requests.csv has other times than LoadGen's log, because LoadGen's are not those of the answers.
 
-    Either the client took the times, or LoadGen was told of an answer or of a first token that did not come. False if
-    requests.csv has no times, for example after an accuracy test.
+    That is so if the client took the times. It is also so if a request failed or got no first token, since LoadGen was
+    told of an answer all the same. False if requests.csv has no times, for example after an accuracy test.
     """
     if is_timed_by_client(requests):
         return True
-    if all(request.latency_ms is None for request in requests):  # The file has no times.
-        return False
-    return any(request.failure or request.first_tokens == 0 for request in requests)
+    has_times = any(request.latency_ms is not None for request in requests)
+    has_missing_tokens = any(request.failure or request.first_tokens == 0 for request in requests)
+    return has_times and has_missing_tokens
 
 
 def single_tokens(requests: Iterable[Request]) -> int:

@@ -193,11 +193,12 @@ def rate_on_line(low: tuple[float, float], high: tuple[float, float], share: flo
 
 
 def self_implying_rate(points: Sequence[tuple[float, float]]) -> float:
-    """Return the rate at which a test would imply its own rate, from pairs (rate of a test, rate that it implies).
+    """Return the rate at which a test would confirm itself, from pairs (rate of a test, rate that it implies).
 
-    The rate that a test implies is the one that a full test should keep, judged by that test alone. It depends on the
-    test's own rate. The line through two tests leads to the rate at which both are equal. If no line can be drawn, the
-    last test decides. `points` are in the order of the tests.
+    A test implies a rate: the highest that a full test should keep, judged by this test alone. If a test implies a
+    higher rate than its own, its rate was too low; if it implies a lower one, too high. The line through two tests
+    leads to the rate between or beyond them at which the implied rate equals the test's own. If no line can be drawn,
+    the rate that the last test implies is returned. `points` are in the order of the tests.
     """
     (last_rate, last_implied), earlier = points[-1], points[:-1]
     if not earlier or last_implied in (0.0, inf):
@@ -207,7 +208,7 @@ def self_implying_rate(points: Sequence[tuple[float, float]]) -> float:
         """Return how far a test's rate is from that of the last test."""
         return abs(point[0] - last_rate)
 
-    # The fastest test that implies a higher rate than its own, and the slowest that implies a lower one.
+    # The fastest test whose rate was too low, and the slowest whose rate was too high.
     low = max((point for point in points if point[1] >= point[0]), default=None)
     high = min((point for point in points if point[1] < point[0]), default=None)
     if low is None or high is None:  # All tests were too slow, or all too fast: those nearest to the last one count.
@@ -222,5 +223,5 @@ def self_implying_rate(points: Sequence[tuple[float, float]]) -> float:
     if excess_low <= excess_high:  # The tests contradict each other: the excess should fall as the rate rises.
         return last_implied
     rate_without_excess = low_rate + excess_low / (excess_low - excess_high) * (high_rate - low_rate)
-    # Farther from the last test than a factor of two, the line would be a guess.
+    # Farther from the last test than by this ratio, the line would be a guess.
     return min(max(rate_without_excess, LEAST_RATIO * last_rate), last_rate / LEAST_RATIO)

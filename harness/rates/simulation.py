@@ -245,28 +245,29 @@ class Arrivals:
     def __init__(self, rate: float, goal: Goal, random: Any) -> None:
         """Prepare the arrivals at `rate`. `random` is numpy's generator.
 
-        With a known seed all tests have the same arrivals, so fewer tests suffice. Without one, the number of tests is
-        such that they have about SIMULATED_QUERIES queries together.
+        Without a known seed, the number of simulated tests is such that they have about SIMULATED_QUERIES queries
+        together. With one, all tests have the same arrivals, so fewer tests suffice.
         """
         self.rate, self.random = rate, random
-        self.times: Any = None
-        self.came: Any = 0
-        self.tests = KNOWN_TESTS
+        self.arrived_before: Any = 0  # the queries that came in the steps so far
+        queries = goal.full_queries(rate)
         if goal.simulated_seed is None:
-            self.tests = round(min(MOST_TESTS, max(FEWEST_TESTS, SIMULATED_QUERIES / goal.full_queries(rate))))
+            self.times: Any = None  # The arrivals are drawn step by step.
+            self.tests = round(min(MOST_TESTS, max(FEWEST_TESTS, SIMULATED_QUERIES / queries)))
         else:
-            self.times = arrival_times(goal.simulated_seed, goal.full_queries(rate)) / rate
+            self.times = arrival_times(goal.simulated_seed, queries) / rate  # in seconds from the start
+            self.tests = KNOWN_TESTS
 
     def until(self, end_s: Any, step_s: Any) -> Any:
         """Return how many queries arrive in each test in the step that ends at `end_s` and takes `step_s` seconds.
 
         The number is drawn by chance. If LoadGen's arrival times are known, it is counted instead: the arrivals up to
-        `end_s`, less those of earlier calls (`self.came`). So this must be called for the steps in their order.
+        `end_s`, less those of earlier calls (`arrived_before`). So this must be called for the steps in their order.
         """
         if self.times is None:
             return self.random.poisson(self.rate * step_s)
         count = np.searchsorted(self.times, end_s)
-        came, self.came = count - self.came, count
+        came, self.arrived_before = count - self.arrived_before, count
         return came
 
 

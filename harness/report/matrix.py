@@ -146,7 +146,8 @@ class Matrix(NamedTuple):
             row: list[object] = [*self.named(cell)]
             if has_batches:
                 row.append(cell.batch_size)
-            row += [cell.figures[name].counted for name in names]  # None, so empty, for a p99 of few requests
+            # A figure that does not count, such as a p99 of few requests, is None here, and an empty field in the file.
+            row += [cell.figures[name].counted for name in names]
             rows.append([*row, cell.flaw])
         return heads, rows
 

@@ -208,7 +208,8 @@ class Summary(File):
     def result(self) -> Outcome | None:
         """The test that is the result of the run, with all details; None without a performance test.
 
-        All reports use it. If its level was tested several times, its figures are those of all these tests together.
+        All reports use it. If its load was tested several times, the run has a level with the figures of all these
+        tests together. Then that level is returned, with the details of the run's own test, which no level has.
         """
         test = self.run.performance
         if test is None:

@@ -61,7 +61,7 @@ def bisection_plan(
         differences = [*bisect_sides.testable_differences(good, bad), *differences]
     untestable = bisect_sides.untestable_texts(good, bad)
     if not differences:
-        raise no_difference_error(words, untestable)
+        raise no_difference_error(words[0], words[-1], untestable)
     first_rounds, most_rounds = round_limits(conditions, rounds)
     good_name, bad_name = words[0], words[-1]
     if is_ordered:
@@ -98,13 +98,13 @@ def first_experiments(bisection: Bisection, good: Side, mode: str) -> tuple[Expe
     )
 
 
-def no_difference_error(words: Sequence[str], untestable: Sequence[str]) -> UsageError:
-    """Return the error for sides of a bisection that differ in nothing that a run can set.
+def no_difference_error(good: str, bad: str, untestable: Sequence[str]) -> UsageError:
+    """Return the error for a bisection whose sides differ in nothing that a run can set.
 
-    `words` name the sides, as the user gave them; with a single one, its environments are the sides. `untestable` are
-    the differences that a run cannot set, in words.
+    `good` and `bad` name the sides as the user did; both are the same name if only the environments differ.
+    `untestable` describes each difference that a run cannot set.
     """
-    reason = f"{words[0]} and {words[-1]} differ in nothing that a run can set"
+    reason = f"{good} and {bad} differ in nothing that a run can set"
     if untestable:
         reason += f"; not testable: {'; '.join(untestable)}"
     return UsageError(f"--bisect: {reason}.")

@@ -95,18 +95,18 @@ class SweepState:
 
         A lane is a GPU, or the whole machine, on which one job runs at a time. Each round begins with the baseline, so
         that the others are compared with a baseline on their own GPU. If rounds alternate, every second round runs
-        backwards and ends with the baseline. With --within, the rounds end once all intervals are narrow enough, but
-        only after as many rounds forwards as backwards.
+        backwards and ends with the baseline. With --within, the rounds end once all intervals are narrow enough. They
+        end only after an even number of rounds, so that as many ran forwards as backwards.
         """
         baseline, *others = self.chosen
         others.sort(key=attrgetter("priority"), reverse=True)
-        for round_number in range(self.options.repeat):  # also the number of rounds before this one
-            is_odd = round_number % 2 == 1
-            may_end = self.kept.within and round_number >= FEWEST_ROUNDS and not is_odd
-            if may_end and are_all_narrow(self.kept, round_number):
+        for done_rounds in range(self.options.repeat):
+            is_even = done_rounds % 2 == 0
+            may_end = self.kept.within and done_rounds >= FEWEST_ROUNDS and is_even
+            if may_end and are_all_narrow(self.kept, done_rounds):
                 break
-            round_jobs = self.jobs_of_round([baseline, *others], round_number, lane)
-            if self.options.alternate and is_odd:
+            round_jobs = self.jobs_of_round([baseline, *others], done_rounds, lane)
+            if self.options.alternate and not is_even:  # The rounds before this one are odd in number.
                 round_jobs.reverse()
             yield from round_jobs
         if self.finalists:
@@ -179,7 +179,8 @@ class SweepState:
         """
         results, has_estimates = experiment_rows(self.kept), self.chosen[0].is_estimate
         if has_estimates:
-            capped = self.kept.capped or cap_fastest(results)  # sweep.json has it if the sweep was resumed.
+            # `kept` is the content of sweep.json, which has the capped estimate already if the sweep was resumed.
+            capped = self.kept.capped or cap_fastest(results)
             if capped and capped not in self.chosen:
                 self.keep(capped=capped)
                 self.chosen = [*self.chosen, capped]
