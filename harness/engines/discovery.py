@@ -168,7 +168,7 @@ class Discovery:
 
         The object is empty if the page is no JSON object. For status 401 and 403, the WWW-Authenticate header is
         returned instead, which says what the server wants. Raises UsageError if no answer comes in `limit_s` seconds
-        (UnreachedError), if the answer is too large, or if the list of models is redirected.
+        (UnreachedError), if the answer is too large, or if the list of models is redirected or a web page.
         """
         try:
             async with self.session.get(
@@ -176,6 +176,10 @@ class Discovery:
             ) as response:
                 if path == "/models" and 300 <= response.status < 400:
                     raise UsageError(f"--endpoint {address} answers {response.status}: {await refusal(response)}.")
+                if path == "/models" and response.status == 200 and response.content_type == "text/html":
+                    raise UsageError(
+                        f"--endpoint {address} answers with a web page, not as an OpenAI server: check its port and path."
+                    )
                 header_name = "WWW-Authenticate" if response.status in (401, 403) else "Server"
                 header = server_text(response.headers.get(header_name, ""), LONGEST_SERVER_NAME)
                 try:

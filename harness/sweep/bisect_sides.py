@@ -258,7 +258,7 @@ def installed_in(python: str) -> dict[str, str]:
     except OSError as error:
         raise UsageError(f"--python {python}: {system_reason(error)}.") from None
     except ValueError:  # The path has a null byte, or the output is no text.
-        raise UsageError(f"--python {python}: no answer within {PYTHON_START_S:g} s.") from None
+        raise UsageError(f"--python {python}: not a Python interpreter; give PATH/bin/python.") from None
     if process.returncode:
         lines = process.stderr.strip().splitlines()
         problem = lines[-1] if lines else process.returncode

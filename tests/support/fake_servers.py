@@ -46,6 +46,7 @@ class Fake:
     probe_too: bool = False  # whether the fault meets the probe as well
     key: str = ""
     moved: str = ""  # where it redirects to: "all", or the completions alone
+    is_web_page: bool = False  # whether every page is one for people, as of another program at the port
     without_end: str = ""  # the page that goes on and on
     slow_pages: bool = False  # those that a server need not have
     certificate: ssl.SSLContext | None = None
@@ -91,6 +92,8 @@ class Fake:
     async def redirect(self, request: web.Request, handler: Any) -> web.StreamResponse:
         if self.moved == "all" or (self.moved and request.method == "POST"):
             raise web.HTTPTemporaryRedirect("/elsewhere" + request.path)
+        if self.is_web_page:
+            return web.Response(text="<html><title>Grafana</title></html>", content_type="text/html")
         if self.without_end and request.path.endswith(self.without_end):
             return await self.endless(request, b" " * 1000)
         response: web.StreamResponse = await handler(request)

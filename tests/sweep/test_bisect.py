@@ -339,6 +339,7 @@ def test_bad_input_ends_in_one_line(tmp_path: Path) -> None:
         "no path, and no run or label": ([good, "nowhere"], []),
         "No such file": ([good, bad], [str(tmp_path / "no-python")]),
         "not a Python": ([good, bad], ["/bin/false"]),
+        "not a Python interpreter": ([good, bad], ["python\0"]),
     }
     for said, (words, pythons) in cases.items():
         with pytest.raises(UsageError, match=said) as error:
