@@ -178,7 +178,8 @@ class Discovery:
                     raise UsageError(f"--endpoint {address} answers {response.status}: {await refusal(response)}.")
                 if path == "/models" and response.status == 200 and response.content_type == "text/html":
                     raise UsageError(
-                        f"--endpoint {address} answers with a web page, not as an OpenAI server: check its port and path."
+                        f"--endpoint {address} answers with a web page, not as an OpenAI server; check its port and "
+                        f"path: {await refusal(response)}."
                     )
                 header_name = "WWW-Authenticate" if response.status in (401, 403) else "Server"
                 header = server_text(response.headers.get(header_name, ""), LONGEST_SERVER_NAME)

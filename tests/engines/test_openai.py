@@ -370,7 +370,7 @@ def test_redirects_are_not_followed() -> None:
 
 def test_a_web_page_is_no_server() -> None:
     said = refused(Fake(is_web_page=True))
-    assert tells(said, "--endpoint http://", "a web page, not as an OpenAI server", "port")
+    assert tells(said, "--endpoint http://", "a web page, not as an OpenAI server", "port", "Grafana")
 
 
 def test_a_page_that_a_server_need_not_have_may_be_slow() -> None:
