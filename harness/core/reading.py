@@ -111,8 +111,8 @@ def read_bytes(path: Path) -> bytes:
 def parse_json(text: str) -> object:
     """Return the value of a JSON document.
 
-    Raises ValueError, whose message says whether the text is empty, has only zeros, is cut off or is damaged. Raises
-    RecursionError if values are nested too deeply.
+    Raises ValueError, whose message says whether the text is empty, is cut off or is damaged. Raises RecursionError if
+    values are nested too deeply.
     """
     try:
         return json.loads(text)
@@ -120,8 +120,6 @@ def parse_json(text: str) -> object:
         content = text.rstrip()
         if not content:
             raise ValueError("the file is empty") from None
-        if not content.strip("\0"):
-            raise ValueError("the file holds zeros alone, as after a crash of the machine") from None
         # The parser came to the end of the text while it expected more.
         is_cut_off = error.pos >= len(content) or error.msg.startswith("Unterminated string")
         if is_cut_off:

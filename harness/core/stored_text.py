@@ -11,6 +11,7 @@ from zlib import error as DamagedStream  # noqa: N812  # an exception's name
 
 HEAD_BYTES = 64  # enough of a file's beginning to recognize its form
 BUFFER_BYTES = 2**16
+ZEROS = "zeros in place of text, as a crash of the machine leaves them: take the file from a copy"
 LFS_POINTER = "a Git LFS pointer, not the file: run `git lfs pull` in the folder"
 LFS_POINTER_START = b"version https://git-lfs"
 GZIP = b"\x1f\x8b"
@@ -86,11 +87,13 @@ def text_form(head: bytes) -> TextForm:
     """Return how a text that begins with these bytes is stored: its encoding, and whether it is compressed by gzip.
 
     A byte order mark tells the encoding. Without a mark, UTF-16 is recognized by its zeros. Anything else counts as
-    UTF-8, even if the bytes are not valid UTF-8. Raises NoTextError for a known form that is no text.
+    UTF-8, even if the bytes are not valid UTF-8. Raises NoTextError for a known form that is no text, and for zeros.
     """
     for mark, description in OTHER_FORMS:
         if head.startswith(mark):
             raise NoTextError(description)
+    if head and not head.strip(b"\0"):  # Read as a line, gigabytes of zeros would fill the memory.
+        raise NoTextError(ZEROS)
     if head.startswith(GZIP):
         return TextForm("utf-8", is_gzip=True)
     for mark, encoding in BYTE_ORDER_MARKS:

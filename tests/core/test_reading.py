@@ -54,7 +54,13 @@ def huge(path: Path) -> None:
         file.truncate(2**37)
 
 
-@pytest.mark.parametrize("make", [fifo, device, huge, Path.mkdir])
+def zeros(path: Path) -> None:
+    """A sparse file below the limits of some kinds, which a reader of lines would take for one line."""
+    with path.open("wb") as file:
+        file.truncate(6 * 2**30)
+
+
+@pytest.mark.parametrize("make", [fifo, device, huge, zeros, Path.mkdir])
 @pytest.mark.parametrize("reader", READERS)
 def test_no_reader_hangs_or_fills_the_memory(reader: str, make: Callable[[Path], None], tmp_path: Path) -> None:
     name, read = READERS[reader]
