@@ -81,7 +81,7 @@ def test_no_reader_hangs_or_fills_the_memory(reader: str, make: Callable[[Path],
     assert "None" not in str(said[0]) and "\n" not in str(said[0])
 
 
-@pytest.mark.parametrize("make", [fifo, device, huge])
+@pytest.mark.parametrize("make", [fifo, device, huge, zeros])
 def test_a_history_that_is_none_takes_nothing_from_a_run(make: Callable[[Path], None], tmp_path: Path) -> None:
     make(tmp_path / "history.jsonl")
     assert list(history.read_history(tmp_path)) == []
