@@ -18,9 +18,9 @@ MOST_LAYERS = 10_000  # each layer is a module of its own, however few weights i
 def weight_bytes(config: EngineConfig) -> int:
     """Return roughly how many bytes of memory the model's weights take.
 
-    That is the size of the weight files, if a local folder has a quantized model. For any other model, it is computed
-    from the sizes in config.json, as for a decoder like Llama's. Raises UsageError if the model cannot be loaded, if a
-    file is missing, or if there are absurdly many layers or weights.
+    If a local folder has a quantized model, that is the size of its weight files. For any other model, it is computed
+    from the sizes in config.json, as if the model were a decoder like Llama. Raises UsageError if the model cannot be
+    loaded, if a file is missing, or if there are absurdly many layers or weights.
     """
     shape = load_shape(config)
     stored = stored_formats(config)
@@ -28,18 +28,15 @@ def weight_bytes(config: EngineConfig) -> int:
     files_on_disk = weight_files(Path(config.model_path), config.model, is_loaded=config.loads_weights)
     if is_quantized_checkpoint and files_on_disk:
         return sum(path.stat().st_size for path in files_on_disk)
-    hidden, layers = shape.hidden_size, shape.num_hidden_layers
+    layers = shape.num_hidden_layers
     if not 0 < layers <= MOST_LAYERS:
         raise UsageError(
             f"{config.model}: config.json has {layers:,} layers, where 1 to {MOST_LAYERS:,} are taken.", flag="--model"
         )
-    # Queries and outputs have a matrix for each attention head, keys and values one for each key-value head.
-    attention = hidden * head_width(shape) * 2 * (shape.num_attention_heads + shape.num_key_value_heads)
-    feed_forward = 3 * hidden * shape.intermediate_size  # the gate, up and down projections
-    embeddings = shape.vocab_size * hidden
+    layer_bytes = layers * layer_weights(shape) * bytes_per_layer_weight(config, stored)
+    embeddings = shape.vocab_size * shape.hidden_size
     if not shape.tie_word_embeddings:
         embeddings *= 2  # those of the input and those of the output
-    layer_bytes = layers * (attention + feed_forward) * layer_width(config, stored)
     embedding_bytes = embeddings * BYTES_PER_WEIGHT[config.precision]  # Embeddings are never quantized.
     size = int(layer_bytes + embedding_bytes)
     if size > LARGEST_WEIGHTS_BYTES:
@@ -51,7 +48,16 @@ def weight_bytes(config: EngineConfig) -> int:
     return size
 
 
-def layer_width(config: EngineConfig, stored: Sequence[StoredFormat]) -> float:
+def layer_weights(shape: ModelShape) -> int:
+    """Return the number of weights in one layer of a decoder like Llama."""
+    # Queries and outputs have a matrix for each attention head, keys and values one for each key-value head.
+    matrices = 2 * (shape.num_attention_heads + shape.num_key_value_heads)
+    attention = matrices * shape.hidden_size * head_width(shape)
+    feed_forward = 3 * shape.hidden_size * shape.intermediate_size  # the gate, up and down projections
+    return attention + feed_forward
+
+
+def bytes_per_layer_weight(config: EngineConfig, stored: Sequence[StoredFormat]) -> float:
     """Return the bytes that one weight of a layer takes in memory.
 
     `stored` are the quantized formats of the checkpoint, of which the widest counts. They are empty if the checkpoint

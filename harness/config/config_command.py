@@ -44,7 +44,7 @@ def config_command(
     function.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     function.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     basic_flags = [*map(flag_name, kind.BASIC.split()), "--config"]
-    # A command with settings runs or writes something, so it must not end silently at any moment (`is_read_only`).
+    # A command that only reads may end silently when its output is closed. One with settings runs or writes something.
     attributes = {"examples": examples, "panels": PANELS, "basic": basic_flags, "is_read_only": False} | attributes
     return make_command(function, about, **attributes)
 
@@ -84,7 +84,8 @@ def setting_option(kind: type[Settings], name: str) -> tuple[object, object]:
     text = " ".join((info.description or "").split())
     types = types_of(kind, name)
     takes_only_choices = list(types) == ["choice"]
-    has_own_value_name = bool(setting_flag.metavar)  # for further values, such as several choices with commas
+    # The help names the value of such a flag itself: it takes more than one choice, such as several with commas.
+    has_own_value_name = bool(setting_flag.metavar)
     flag = flag_name(name)
     hint: object = str
     if "boolean" in types:

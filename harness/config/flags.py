@@ -147,22 +147,24 @@ class Settings(BaseModel):
     def read(cls, value: object, info: ValidationInfo) -> object:
         """Return the value of a setting as pydantic should read it.
 
-        Raises UsageError for control characters, and for an address in place of a path. Raises ValueError without a
-        text for a value that pydantic would take for a number by mistake; the message then names the allowed values.
+        Raises UsageError for control characters, and for an address in a setting that takes none. Raises ValueError for
+        a value that pydantic would take for a number by mistake. This error has no text: `first_mistake` then names the
+        allowed values.
         """
         name = str(info.field_name)
         types = types_of(cls, name)
         if isinstance(value, str):
             check_printable(cls.message_name(name), value)
-            if "texts" not in types:  # A list of texts may hold addresses, as that of --endpoint does.
+            may_be_address = "texts" in types  # Only lists of texts take addresses, as --endpoint does.
+            if not may_be_address:
                 check_path(cls.message_name(name), value)
         for choice in choices(types):
             if str(choice) == str(value):  # A choice may be a number, which a flag gives as text.
                 return choice
         if isinstance(value, bool) and "boolean" not in types:
             raise ValueError  # Pydantic would take true for 1.
-        takes_numbers, takes_texts = types.keys() & NUMBER_TYPES, types.keys() & TEXT_TYPES
-        if takes_numbers and not takes_texts and has_unusual_digits(value):
+        takes_numbers_only = types.keys() & NUMBER_TYPES and not types.keys() & TEXT_TYPES
+        if takes_numbers_only and has_unusual_digits(value):
             raise ValueError  # Pydantic would take digits of other scripts, too.
         if "texts" in types and isinstance(value, str):  # a list of one text
             return (value,)

@@ -21,7 +21,7 @@ SURE_QUERIES = fewest_queries(LIMIT_PERCENTILE)  # with fewer, LoadGen does not 
 SURE_P90_QUERIES = fewest_queries(MULTISTREAM_PERCENTILE, over=1)  # LoadGen's estimate leaves the slowest query out
 WAVES = 8  # a test at fixed concurrency has at least so many waves of requests: the first and the last are its ramps
 OFFLINE_RESERVE = 1.1  # if LoadGen issues all queries at once, it issues enough for so many times the minimum duration
-TRIAL_RESERVE = 3.0  # the rate told to LoadGen at fixed concurrency, in rates of the trial, which may have been slow
+CLOSED_LOOP_RESERVE = 3.0  # LoadGen's target rate at fixed concurrency, in expected rates: the trial may have been slow
 Length = tuple[int, float]  # queries, seconds
 LoadGenSettingValues = dict[str, int | float]  # values by LoadGen's keys in a user.conf
 
@@ -363,13 +363,14 @@ class ClosedLoop(LoadPattern):
         return self.min_queries(plan), plan.min_duration_s
 
     def settings(self, plan: Load) -> LoadGenSettingValues:
-        """Return the LoadGen settings of one test.
+        """Return the LoadGen settings of one test, with a much higher rate than expected.
 
-        The rate is higher than expected, so that LoadGen issues more queries than the client will send in the time.
+        LoadGen issues all queries at once, as many as the rate makes in the minimum duration. The client then sends
+        only some of them at a time, and must not run out of them before the duration is over.
         """
         values = super().settings(plan)
         if plan.target_qps:
-            values["target_qps"] = TRIAL_RESERVE * plan.target_qps
+            values["target_qps"] = CLOSED_LOOP_RESERVE * plan.target_qps
         return values
 
 

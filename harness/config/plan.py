@@ -230,10 +230,10 @@ class Plan(Load):
         return replace(self, notes=(*self.notes, note), **changes)
 
     def with_concurrency(self, level: int = 0) -> "Plan":
-        """Return the plan with `level` requests in flight; if 0, with as many as the user gave at most.
+        """Return the plan with `level` requests in flight.
 
-        If the user gave no number either, the plan is returned unchanged. The expected rate is taken to be in
-        proportion to the requests in flight.
+        If `level` is 0, the highest number that the user gave is taken. Without any, the plan is returned unchanged.
+        The expected rate is taken to be in proportion to the requests in flight.
         """
         concurrency = level or self.config.highest_level
         if not concurrency:

@@ -22,9 +22,12 @@ class QuantizationNote(schema.File):
 
 
 def format_of(config: EngineConfig) -> str:
-    """Return the number format of the weights in words, such as "bf16" or "fp8 (static, compressed-tensors)".
+    """Return the number format of the weights in words.
 
-    In parentheses follow what is done to activations, and the method of quantization, as far as they are known.
+    If they are not quantized, that is the precision, such as "bf16". If the engine quantizes them itself, the precision
+    follows the format, as in "fp8 (made on loading), bf16". A quantized checkpoint's format is followed in parentheses
+    by what is done to activations, and by the method of quantization, as far as they are known: "fp8 (static,
+    compressed-tensors)".
     """
     stored = stored_formats(config)
     is_quantized_checkpoint = bool(stored)

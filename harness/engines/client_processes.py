@@ -83,7 +83,8 @@ class RemoteClient:
         spawn = multiprocessing.get_context("spawn")  # A fork of this process, which has threads, might hang.
         self._process = spawn.Process(target=serve, args=arguments, name="client", daemon=True)
         self._process.start()
-        process_end.close()  # The process has a copy. Without this one, its end shows as the end of the connection.
+        # The process has a copy of this socket. Once that copy is the only one, the connection closes with the process.
+        process_end.close()
         self._numbers = itertools.count()  # numbers for requests
         self._replies: dict[int, asyncio.Queue[Reply]] = {}  # the replies to each request that is not answered yet
         self.in_flight = 0  # requests that this client answers now, as its user counts them

@@ -323,7 +323,7 @@ class OpenAI(Engine):
         """
         per_server = max(1, most // len(self.config.endpoint))
         self.config = self.config.with_settings(max_in_flight=per_server)
-        self._slots = asyncio.Semaphore(self.config.most_in_flight)
+        self._slots = asyncio.Semaphore(self.config.most_in_flight)  # the new limit x the number of servers
         self.args["max_in_flight"] = per_server
         return per_server
 

@@ -179,8 +179,8 @@ def check_question(where: str, record: Mapping[str, Any], number: int) -> Questi
 def read_rows(path: Path | None, split: str, subjects: Sequence[str]) -> Iterator[StoredQuestion]:
     """Yield the rows of a split, such as test, from a folder in any known form, or from the hub if `path` is None.
 
-    The files may be in the folder itself or in its folder `data`. Raises UsageError if there is no such folder, or if
-    it has no questions of this split.
+    The files may be in the folder itself or in its folder `data`. Rows of other subjects than `subjects` may come, too:
+    the caller leaves them out. Raises UsageError if there is no such folder, or if it has no questions of this split.
     """
     if not path:
         records = download(*MMLU_DATASET, split).to_list()

@@ -90,19 +90,20 @@ class Library:
     notes: tuple[str, ...] = ()  # what a reader must know about how the samples were made
 
     def request(self, index: int, order: int, round: int = 0) -> Prompt:
-        """Return the prompt of sample `index`, and the most tokens of its answer; None if all answers have one limit.
+        """Return the token ids of sample `index`, and the most tokens that its answer may have.
 
-        If the samples have a salt (random tokens that make a prompt unlike others), it is put into the prompt. `order`
-        is the position of the request in the test, and `round` says how often the sample was sent before.
+        If the samples have a salt (random tokens that make a prompt unlike others), it is added to the token ids.
+        `order` is the position of the request in the test, and `round` says how often the sample was sent before. The
+        limit of the answer is None if all answers have the same limit.
         """
-        prompt = self.prompts[index]
+        token_ids = self.prompts[index]
         if self.salt:
             # Without conversations, each sample is like a conversation with a single turn.
             conversation = self.conversations[index] if self.conversations else index
-            prompt = self.salt.add_to(prompt, order, conversation, round)
+            token_ids = self.salt.add_to(token_ids, order, conversation, round)
         if not self.new_tokens:
-            return prompt, None
-        return prompt, self.new_tokens[index]
+            return token_ids, None
+        return token_ids, self.new_tokens[index]
 
     @property
     def requests(self) -> list[Prompt]:

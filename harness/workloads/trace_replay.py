@@ -87,9 +87,9 @@ def library_of_trace(config: RunConfig, tokenizer: Tokenizer) -> Library:
 
 
 def trace_notes(trace: Trace, context: int) -> Iterator[str]:
-    """Yield a note on each kind of rows of a trace that are not sent.
+    """Yield a note for each kind of row that was left out of a trace: requests that are too long, rows without lengths.
 
-    `context` is the limit in tokens that requests which were left out as too long exceed.
+    `context` is the most tokens that a request may have with its answer.
     """
     if trace.unfit:
         yield f"left out {trace.unfit:,} requests that are longer than {context:,} tokens with their answer"
