@@ -98,11 +98,11 @@ DELIVERY_SUMS = {
 
 
 class ServerUse(schema.FrozenModel):
-    """server.json: a test's answers by their servers' own counts, null where an answer came without, and by ours. Sums.
+    """server.json: sums over the answers of a test, as their servers count them and as this client does.
 
-    `sent_tokens` are those of the prompts, `client_tokens` those of the answers as this client counts them, `tokens`
-    those of the result; the others are the fields of `Delivery`; `bundled`, `whole`, `capped` and `hidden` count
-    answers.
+    A sum of the servers' counts is null if an answer came without them. `sent_tokens` are those of the prompts,
+    `client_tokens` those of the answers as this client counts them, `tokens` those of the result. The other fields are
+    those of `Delivery`. `bundled`, `whole`, `capped` and `hidden` count answers.
     """
 
     prompt_tokens: int | None = None
@@ -148,8 +148,9 @@ class ServerUse(schema.FrozenModel):
     ) -> Self:
         """Return the sums over all answers of a test, from the delivery of each answer.
 
-        The other arguments become the fields of the same names. `replicas` has the number of idle replicas, and that of
-        all. `usage` is what a server counts in an answer.
+        The sums of the server's own counts (`usage`) are unknown if an answer has none: a sum over only some answers
+        would be misleading. The other arguments become the fields of the same names. `replicas` has the number of idle
+        replicas, and that of all.
         """
         totals = dict.fromkeys(DELIVERY_SUMS, 0)
         usages, ends, models = list[TokenCounts](), Counter[str](), set[str]()
@@ -162,11 +163,10 @@ class ServerUse(schema.FrozenModel):
                 ends[delivery.end] += 1
             if delivery.model:
                 models.add(delivery.model)
-        uncounted = len(deliveries) - len(usages)
-        if uncounted:  # A sum over only some answers would be misleading. Without `usages`, the sums are unknown.
-            usages = []
-        if uncounted == len(deliveries):  # This server never sends `usage`, so no answer is an exception.
-            uncounted = 0
+        never_counts = not usages  # This server sends no `usage` at all, so no answer is an exception.
+        uncounted = 0 if never_counts else len(deliveries) - len(usages)
+        if uncounted:
+            usages = []  # Without `usages`, the sums are unknown.
         return cls(
             prompt_tokens=known_sum(usage.prompt_tokens for usage in usages),
             cached_tokens=known_sum(usage.cached_tokens for usage in usages),

@@ -25,7 +25,7 @@ class AnswerReading:
         self.has_text = False  # a message had tokens
         # The length of the answer so far: its token ids, and one for each message without ids. It grows with every
         # message, so it shows an answer that does not end.
-        self.count = 0
+        self.length = 0
         self.messages = 0  # messages with tokens
         self.rushed = 0  # messages with tokens that came less than RUSH_S after the message before
         self._encode, self._ids_out = encode, ids_out
@@ -50,7 +50,7 @@ class AnswerReading:
         if self._has_tokens(piece):
             self._new_messages += 1
             self.has_text = True
-        self.count += max(1, len(piece.ids or ()))
+        self.length += max(1, len(piece.ids or ()))
         self.usage = piece.usage or self.usage  # the last `usage` covers the whole answer
         if self.first:  # The first ids came with an earlier message.
             return ()
@@ -72,10 +72,11 @@ class AnswerReading:
         return bool(piece.text)
 
     def end_read(self, now: float) -> bool:
-        """Note that all messages of one read of the connection were taken, and count the rushed ones among them.
+        """Count the messages of one read of the connection, and return whether to report that the answer goes on.
 
-        Rushed messages came directly after the message before: a buffer may have held them back. The read was at `now`,
-        by time.monotonic. Return whether the caller should report that the answer goes on.
+        Rushed messages, which came directly after the message before, are counted, too: a buffer may have held them
+        back. The read was at `now`, by time.monotonic. A report is due if the last one is more than REPORT_INTERVAL_S
+        ago. The read that brings the first tokens needs none, since the tokens themselves are reported.
         """
         if self._new_messages:
             is_first_rushed = self.messages > 0 and now - self._last_message < RUSH_S
@@ -84,7 +85,7 @@ class AnswerReading:
             self.rushed += self._new_messages - 1  # All further messages of the read came at the same time.
             self.messages += self._new_messages
             self._last_message, self._new_messages = now, 0
-        if self.first and not self.first_read_tokens:  # This read brought the first tokens, which are reported anyway.
+        if self.first and not self.first_read_tokens:  # This read brought the first tokens.
             further_tokens, _ = self._encode(self.pieces)
             self.first_read_tokens = len(self.first) + len(further_tokens)
             return False

@@ -153,14 +153,11 @@ class Client:
         body = self.form.body(self.content(request.prompt), self.model, sampling, request.stream)
         reading = AnswerReading(partial(self._encode, address), self.form.ids_out)
         # An answer of more messages, token ids or bytes is taken as endless.
-        longest_reading = 2 * sampling.max_new_tokens + SPARE_MESSAGES
+        most_length = 2 * sampling.max_new_tokens + SPARE_MESSAGES
+        most_bytes = LARGEST_ANSWER_BYTES + BYTES_PER_TOKEN * sampling.max_new_tokens
         async with self.post(address, body, exchange) as response:
-            most_bytes = LARGEST_ANSWER_BYTES + BYTES_PER_TOKEN * sampling.max_new_tokens
+            await check_accepted(response, address)
             chunks = limit_bytes(response, address, most_bytes)
-            if response.status != 200:
-                reason = await refusal(response)
-                error_type = ServerFullError if is_full(response, reason) else EndpointError
-                raise error_type(f"{address} answered {response.status}: {reason}")
             reader = EventReader(address)
             if not request.stream:
                 page = b"".join([chunk async for chunk in chunks])
@@ -171,9 +168,9 @@ class Client:
                     first = reading.add(completion_chunk(data, address))
                     if first:
                         yield first
-                    if reading.count > longest_reading:
+                    if reading.length > most_length:
                         raise EndpointError(
-                            f"{address} ignores max_tokens: still sending after {reading.count:,} messages"
+                            f"{address} ignores max_tokens: still sending after {reading.length:,} messages"
                         )
                 if reading.end_read(now):  # It is time to show the caller again that the answer goes on.
                     yield ()
@@ -194,14 +191,14 @@ class Client:
         usage = reading.usage.counts(client_tokens) if reading.usage else None
         is_hidden = self._is_hidden(reading)
         has_ids = self.form.ids_out and not is_hidden
+        stated_tokens = usage.output_tokens if usage else None
         tokens = client_tokens
-        fewest_expected_tokens = float(sampling.max_new_tokens)  # if the limit of tokens ended the answer
-        if not has_ids:  # The engine may have made more tokens than the text shows.
-            counted = usage.output_tokens if usage else None
-            if counted:
-                tokens = counted
-            else:  # Encoded here, the text may have fewer tokens than the engine made.
-                fewest_expected_tokens *= TEXT_SHARE
+        if stated_tokens and not has_ids:  # The engine may have made more tokens than the text shows.
+            tokens = stated_tokens
+        fewest_at_limit = float(sampling.max_new_tokens)  # the tokens of an answer that its limit ended
+        is_estimate = not has_ids and not stated_tokens
+        if is_estimate:  # Encoded here, the text may have fewer tokens than the engine made.
+            fewest_at_limit *= TEXT_SHARE
         unusual_word = other_model = why_empty = ""
         if end.word.lower() not in (*STOP_WORDS, *LENGTH_WORDS):
             unusual_word = end.word
@@ -216,7 +213,7 @@ class Client:
             messages=reading.messages,
             usage=usage,
             rushed=reading.rushed,
-            is_capped=end.end == "length" and tokens < fewest_expected_tokens,  # by a lower limit of the server's own
+            is_capped=end.end == "length" and tokens < fewest_at_limit,  # by a lower limit of the server's own
             end=unusual_word,
             model=other_model,
             is_hidden=is_hidden,
@@ -303,7 +300,8 @@ class Client:
     def _later_tokens(self, reading: AnswerReading, address: str, sampling: Sampling) -> Sequence[int]:
         """Return the token ids of an ended answer that came after its first tokens (`reading.first`).
 
-        Raises EndpointError if an answer of exact length ended early, or if the server sent too many or too few ids.
+        If the answer came as text, the token by which the model ended it is added. Raises EndpointError if an answer of
+        exact length ended early, or if the server sent too many or too few ids.
         """
         end = reading.end.end if reading.end else None
         has_reached_limit = end == "length"
@@ -401,6 +399,15 @@ def sending_time_trace() -> TraceConfig:
     trace = TraceConfig()
     trace.on_request_chunk_sent.append(note_time)
     return trace
+
+
+async def check_accepted(response: ClientResponse, address: str) -> None:
+    """Raise ServerFullError if a full server refused a request, and EndpointError for any other status than 200."""
+    if response.status == 200:
+        return
+    reason = await refusal(response)
+    error_type = ServerFullError if is_full(response, reason) else EndpointError
+    raise error_type(f"{address} answered {response.status}: {reason}")
 
 
 def is_full(response: ClientResponse, reason: str) -> bool:

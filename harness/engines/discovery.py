@@ -304,7 +304,7 @@ def config_of_served_model(config: RunConfig, say: ShowLine = print) -> RunConfi
         return config
     served = config
     is_alias = "/" not in names[0] and names[0] not in MODELS
-    if not is_alias:  # An alias names no model to load a tokenizer of, so the default model gives the tokenizer.
+    if not is_alias:  # By an alias no tokenizer can be found, so the default model's is used then.
         served = config.with_settings(model=names[0])
     try:
         pretrained.load_tokenizer(served)

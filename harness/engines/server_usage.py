@@ -64,8 +64,10 @@ def is_near(stated: int, came: int) -> bool:
 def read_usage(usage: object) -> StatedUsage | None:
     """Return a server's counts of one answer, from its `usage`. None if that is no object.
 
-    Some servers do not count in the output what the model thinks (`reasoning`), or in the prompt what was read from a
-    cache or written to it. Such tokens are added to the output or to the prompt.
+    Tokens of the total that are neither prompt nor output are unexplained. Some servers do not count in the output what
+    the model thinks (`reasoning`), or in the prompt what was read from a cache or written to it. If the unexplained
+    tokens are as many, they are added to the output or to the prompt. Without a total, the cache's tokens are added to
+    a prompt that lacks them. More cached tokens than the prompt has are taken as unknown.
     """
     if not isinstance(usage, dict):
         return None
@@ -87,8 +89,8 @@ def read_usage(usage: object) -> StatedUsage | None:
         prompt, unexplained = (prompt or 0) + cache_tokens, 0
     elif prompt and cache_tokens and not total:
         # Without a total, the prompt lacks the cache's tokens if their name says so, or if they are more than it has.
-        is_apart = APART_NAME in counts or cache_tokens > prompt
-        if is_apart:
+        is_lacking_cache = APART_NAME in counts or cache_tokens > prompt
+        if is_lacking_cache:
             prompt += cache_tokens
     if cached is not None and prompt and cached > prompt:
         cached = None  # more tokens than the prompt has cannot come from a cache

@@ -142,9 +142,10 @@ class VLLM(Engine):
         # Nobody looks at an answer between its first token and its end. With an interval as long as the longest answer,
         # vLLM gives two outputs: one at the first token, and one at the end.
         args = {"stream_interval": self.sampling.max_new_tokens, **self.args}
+        # A class of the user's own takes the place of this program's, which asks the CPU for AMX, its matrix unit.
         has_own_extension = EXTENSION_ARGUMENT in args
-        if current_platform.is_cpu() and has_own_extension and "amx_tile" in system.cpu_flags():
-            # The user's class takes the place of this program's, which asks the CPU for AMX, its matrix unit.
+        has_amx = current_platform.is_cpu() and "amx_tile" in system.cpu_flags()
+        if has_own_extension and has_amx:
             self.cautions.append(AMX_WARNING)
         args = {EXTENSION_ARGUMENT: WORKER_CLASS, **args}
         try:
