@@ -18,27 +18,27 @@ class Admission:
     """For each request in flight, by its number, when it was sent."""
     sent: int = 0
 
-    def send(self, at_s: float) -> int:
+    def note_sent(self, at_s: float) -> int:
         """Note that a request was sent at `at_s`. Return the request's number, for the call that notes how it ended."""
         self.sent += 1
         self.in_progress[self.sent] = at_s
         return self.sent
 
-    def answer(self, number: int, at_s: float, sent_s: float | None = None) -> None:
+    def note_answered(self, number: int, at_s: float, sent_s: float | None = None) -> None:
         """Note that request `number` was answered at `at_s`.
 
-        `sent_s` is when it really went to the server, if it waited in this client after `send` noted it.
+        `sent_s` is when it really went to the server, if it waited in this client after `note_sent`.
         """
         noted_s = self.in_progress.pop(number)
         if sent_s is None:
             sent_s = noted_s
         self.answer_spans.append((sent_s, at_s))
 
-    def drop(self, number: int) -> None:
+    def forget(self, number: int) -> None:
         """Forget a request that failed for a reason other than a refusal."""
         self.in_progress.pop(number, None)
 
-    def refuse(self, number: int, at_s: float, error: ServerFullError) -> None:
+    def note_refused(self, number: int, at_s: float, error: ServerFullError) -> None:
         """Note that the server refused a request at `at_s`, with `error`, because it was full.
 
         Raises EndpointError if no other request is in progress: the server cannot be full then, so the refusal must

@@ -313,7 +313,7 @@ def watch_others(
     seconds = after.time_s - before.time_s
     if seconds <= 1:  # too short to be measured: the CPU load stays unknown
         return
-    if endpoints:  # A client that is too busy sees the server's answers late, so its own load counts, too.
+    if endpoints:  # A client that is too busy sees the server's answers late, so its own load is noted, too.
         used_s_by_process = after.used_since(before)
         client_processes = cpu_by_process(own_processes).keys()  # this process and all below it
         busiest_s = max(used_s_by_process.get(pid, 0.0) for pid in client_processes)

@@ -65,7 +65,9 @@ def exporter_reading(urls: Sequence[str]) -> ExporterReading:
         address, gpus, host = parse_exporter_address(url)
         seen = set[str]()
         for sample in gpu_samples(address):
-            if (gpus and sample.gpu not in gpus) or (host and sample.host != host):
+            is_other_gpu = gpus and sample.gpu not in gpus
+            is_on_other_host = host and sample.host != host
+            if is_other_gpu or is_on_other_host:
                 continue
             name = f"{address} {sample.host} {sample.gpu}"  # GPUs of two hosts may have the same number.
             values.setdefault(name, {})[sample.column] = sample.value
@@ -125,7 +127,7 @@ def gpu_samples(address: str) -> Iterator[GpuSample]:
     """Yield each value of each GPU on an exporter's page, for the columns of machine.csv.
 
     The rows of a split GPU's parts (MIG), which have the labels INSTANCES, become one value. Left out are values that
-    no GPU can have, and fields that `column_of` does not use, which depend on whether the GPU is split. Raises
+    no GPU can have, and fields without a column. Which fields have one depends on whether the GPU is split. Raises
     UsageError if the page does not come, or has no field of DCGM's.
     """
     try:

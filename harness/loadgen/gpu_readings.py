@@ -4,7 +4,7 @@ import csv
 import multiprocessing
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -137,6 +137,15 @@ def column_names(gpus: int) -> list[str]:
     return [*names, *(column.name for column in server_metrics.METRIC_COLUMNS)]
 
 
+def remote_cells(values: GPUs, gpus: Iterable[str]) -> list[Measured]:
+    """Return the cells of GPUs elsewhere, in the order of `gpus`. They are None for a GPU that did not answer."""
+    cells: list[Measured] = []
+    for gpu in gpus:
+        values_of_gpu = values.get(gpu, {})
+        cells += [values_of_gpu.get(column) for column in GPU_NAMES]
+    return cells
+
+
 @contextmanager
 def record_machine(
     path: Path,
@@ -150,9 +159,9 @@ def record_machine(
 
     Yield a list of messages about what went wrong, which is complete once the block has ended. Values that are not
     reported are left empty. `prometheus_metrics` returns the engine's metrics, a text in Prometheus' format for each
-    server. The first `gpus` visible GPUs are read, or all if None. `remote` returns the values of GPUs elsewhere, by
-    GPU and column. The GPUs of its first reading get columns after those of this machine's GPUs. The servers behind
-    `endpoints` do not count as other programs.
+    server. `gpus` is how many of the visible GPUs are read, all if None. `remote` returns the values of GPUs elsewhere,
+    by GPU and column; those of its first reading get columns. The servers behind `endpoints` do not count as other
+    programs.
     """
     stop, troubles = threading.Event(), list[str]()
 
@@ -172,10 +181,7 @@ def record_machine(
                 cells: list[Measured] = [round(seconds, 1), psutil.cpu_percent(), others.percent()]
                 cells.append(round(psutil.virtual_memory().used / 2**30, 2))
                 cells += read_gpus()
-                remote_values = remote()
-                for gpu in remote_gpus:
-                    values_of_gpu = remote_values.get(gpu, {})  # empty if the GPU did not answer this time
-                    cells += [values_of_gpu.get(column) for column in GPU_NAMES]
+                cells += remote_cells(remote(), remote_gpus)
                 cells += server_metrics.metric_cells(last_metrics, metrics, seconds - last_s)
                 table.writerow(cells)
                 last_s, last_metrics = seconds, metrics

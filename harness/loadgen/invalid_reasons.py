@@ -6,7 +6,7 @@ from typing import Literal, NamedTuple
 
 from harness.core.formatting import Measured, number
 from harness.core.statements import Statement
-from harness.loadgen.log_entries import Entries, duration_at, entries
+from harness.loadgen.log_entries import Entries, duration_at, scenario_entries
 
 Check = Literal["latency", "min_duration", "min_queries", "early_stopping"]
 # LoadGen's entry for each check. A result is VALID if none of these entries is false.
@@ -128,7 +128,7 @@ def min_duration(values: Entries) -> Reasons:
     # In Server, LoadGen compares the minimum with the time up to the last scheduled sample. No other scenario has an
     # entry for that rate: there, the minimum is compared with the length of the test.
     scheduled_s = duration_at(values, "result_scheduled_samples_per_sec")
-    ran_s = scheduled_s or entries(values).seconds(values)
+    ran_s = scheduled_s or scenario_entries(values).seconds(values)
     min_ms = values.number("effective_min_duration_ms")
     shortfall = "too short"
     if min_ms and ran_s:

@@ -23,9 +23,9 @@ from harness.loadgen.log_entries import (
     PERCENTILES,
     Entries,
     LogError,
-    entries,
     finite_or_none,
     log_records,
+    scenario_entries,
 )
 
 if TYPE_CHECKING:
@@ -212,7 +212,7 @@ def last_entries(values: Entries) -> list[str]:
     # Older versions end it with the highest percentile or, if they take the times of tokens, with the tokens/s.
     keys = ["result_validity", f"result_{PERCENTILES[-1]}_percentile_latency_ns"]
     if values.get("requested_use_token_latencies"):
-        keys.append(entries(values).tokens)
+        keys.append(scenario_entries(values).tokens)
     return keys
 
 
@@ -237,7 +237,7 @@ def sample_count(values: Entries) -> int | None:
     It is the number of queries, unless the scenario has several samples in a query.
     """
     queries = values.count("result_query_count")
-    if not entries(values).multi_sample_queries or not queries:
+    if not scenario_entries(values).multi_sample_queries or not queries:
         return queries
     samples_per_query = values.count("generated_samples_per_query")
     if not samples_per_query:
@@ -249,10 +249,10 @@ def sample_rate(values: Entries) -> Measured:
     """Return the samples per second: LoadGen's own rate or, in a scenario for which LoadGen logs none, the samples
     divided by the seconds that they took. None if unknown.
     """
-    scenario_entries = entries(values)
-    if scenario_entries.samples:
-        return values.number(scenario_entries.samples)
-    samples, seconds = sample_count(values), scenario_entries.seconds(values)
+    keys = scenario_entries(values)
+    if keys.samples:
+        return values.number(keys.samples)
+    samples, seconds = sample_count(values), keys.seconds(values)
     if not samples or not seconds:
         return None
     return finite_or_none(samples / seconds)
@@ -265,7 +265,7 @@ def result_of(values: Entries, errors: list[str], warnings: list[str]) -> TestRe
     that says so. Only an INVALID result has reasons. Raises ValueError, TypeError or KeyError if the entries are
     damaged.
     """
-    scenario_entries = entries(values)
+    keys = scenario_entries(values)
     verdict = values.text("result_validity")
     failed = failed_checks(values)
     check_verdict(values, verdict, failed)
@@ -288,12 +288,12 @@ def result_of(values: Entries, errors: list[str], warnings: list[str]) -> TestRe
         ran_short="min_duration" in failed,
         samples=sample_count(values),
         queries=values.count("result_query_count"),
-        duration_s=scenario_entries.seconds(values),
-        tokens_per_sec=values.number(scenario_entries.tokens),
+        duration_s=keys.seconds(values),
+        tokens_per_sec=values.number(keys.tokens),
         samples_per_sec=sample_rate(values),
         target_qps=values.number("effective_target_qps"),
         scheduled_qps=values.number("result_scheduled_samples_per_sec"),
-        latency_ms=latency(values, scenario_entries.edges, scenario_entries.percentiles),
+        latency_ms=latency(values, keys.edges, keys.percentiles),
         ttft_ms=latency(values, "result_first_token_{}_latency_ns", "result_first_token_{}_percentile_latency_ns"),
         tpot_ms=latency(values, "result_time_to_output_token_{}", "result_time_per_output_token_{}_percentile_ns"),
         mean_sample_latency_ms=mean_latency_ns / 1e6 if mean_latency_ns else None,

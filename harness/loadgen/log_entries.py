@@ -130,7 +130,7 @@ def scheduled_duration(values: Entries) -> Measured:
 
     A Server test counts up to the completion of the last query, a SingleStream test up to the issue of the last query.
     """
-    rate_entry = entries(values).samples
+    rate_entry = scenario_entries(values).samples
     return duration_at(values, rate_entry) if rate_entry else None
 
 
@@ -174,7 +174,7 @@ ENTRIES_BY_SCENARIO = {
 MODES = names_in("SubmissionRun AccuracyOnly PerformanceOnly FindPeakPerformance")
 
 
-def entries(values: Entries) -> ScenarioEntries:
+def scenario_entries(values: Entries) -> ScenarioEntries:
     """Return the keys under which a log has the results, which depend on the log's scenario.
 
     An unknown scenario has the usual keys, without a rate of samples.

@@ -96,9 +96,9 @@ class FixedConcurrency(NamedTuple, Generic[SentItem]):
             """Take conversations from the source that all such tasks share, and send their items one after another."""
             nonlocal sent, latest_round
             for conversation in source:
-                round = sent  # Without conversations, each item is a round of its own, so the end comes at once.
+                round = latest_round + 1  # Without conversations, each item is a new round, so the end comes at once.
                 if self.turn:
-                    round, _, _ = self.turn(conversation[0])
+                    round, _conversation, _sample = self.turn(conversation[0])
                 is_over = sent >= self.fewest and time.perf_counter() >= end
                 is_new_round = round > latest_round
                 if is_over and is_new_round:  # The present round goes on after its time, but no new one is begun.

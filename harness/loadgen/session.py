@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 
 from harness.config.plan import Plan
+from harness.config.run import RunConfig
 from harness.core import files, nvml, progress
 from harness.core.errors import EmptyAnswerError, EngineError, LoadGenError, OutOfTimeError
 from harness.engines import server_metrics
@@ -39,6 +40,42 @@ def clock_offset() -> float:
     If the value changes during a test, someone set the system's clock.
     """
     return time.time() - time.monotonic()
+
+
+def check_clock(offset: float) -> None:
+    """Raise LoadGenError if the system's clock was set since its `clock_offset` was `offset`.
+
+    LoadGen takes its times by that clock, so they would be wrong.
+    """
+    moved_s = clock_offset() - offset
+    if abs(moved_s) > CLOCK_SET_S:
+        raise LoadGenError(
+            f"the system clock was set by {moved_s:+,.0f} s in a test that LoadGen times by it: run again."
+        )
+
+
+def query_count(mode: Test, plan: Plan) -> int | None:
+    """Return the number of queries that LoadGen issues in a test. None if it is not known."""
+    match mode:
+        case "accuracy":  # This test sends each sample once.
+            return plan.samples
+        case "test06":  # MLPerf's audit settings decide how many queries there are.
+            return None
+    return plan.queries
+
+
+def server_use(sut: SUT, config: RunConfig, pages_before: Sequence[str], pages_after: Sequence[str]) -> ServerUse:
+    """Return the content of a test's server.json.
+
+    `pages_before` and `pages_after` are the server's pages of metrics around the test.
+    """
+    return ServerUse.from_deliveries(
+        sut.deliveries,
+        sut.sent_tokens,
+        cache_hit_percent=server_metrics.cached_percent(pages_before, pages_after),
+        has_template=config.endpoint_api == "chat",
+        replicas=server_metrics.idle_replicas(pages_before, pages_after),
+    )
 
 
 def drop_times(requests: Iterable[Request]) -> None:
@@ -98,15 +135,11 @@ class LoadGenSession:
         which has the requests and the refusals. Raises LogError if LoadGen's trace is of another test.
         """
         settings = self.settings.prepare(plan, folder)
-        total = plan.queries  # for the screen and for --max-failed N%; None if it is not known
-        if mode == "accuracy":  # This test sends each sample once.
-            total = plan.samples
-        elif mode == "test06":  # MLPerf's audit settings decide how many queries there are.
-            total = None
         if plan.engine_state.prefix_caching:  # this test must not be answered from the cache of an earlier one
             self.engine.run(self.engine.reset_prefix_cache(), partial(self.watchdog.check_run, folder))
         is_timed = mode != "accuracy"  # An accuracy test sends all queries without regard to time.
-        expected = total or 0  # 0: the number of queries is not known
+        total = query_count(mode, plan)
+        expected = total or 0  # for --max-failed N%; 0: the number of queries is not known
         sut = make_sut(self.engine, self.samples(plan), plan, is_timed, expected=expected, is_probe=is_probe)
         shown_total, least_s = total, 0.0  # what the screen counts up to, in queries and in seconds
         if mode == "performance":  # The pattern decides when this test ends.
@@ -125,20 +158,18 @@ class LoadGenSession:
         return sut
 
     def watch(self, sut: SUT, folder: Path, total: int | None, least_s: float, offset: float) -> None:
-        """Show how far a test is. Raises the error that occurred in it, or the reason why the run cannot go on.
+        """Show the progress of a test, and raise an error if the test failed or the run cannot go on.
 
-        This method is called many times a second. `total` is the number of queries, `least_s` the seconds that the test
-        takes at least. `offset` is the `clock_offset` at the start of the test.
+        The errors are: the time for measuring is over, the system clock was set, a request failed, or the engine has
+        failed or is silent for too long. This method is called many times a second. `total` is the number of queries,
+        `least_s` the seconds that the test takes at least. `offset` is the `clock_offset` at the start of the test.
         """
         self.require_time()
-        moved_s = clock_offset() - offset  # by how much the system clock was set during the test
         is_timed_by_loadgen = sut.timed and not sut.is_timed_by_client
-        if is_timed_by_loadgen and abs(moved_s) > CLOCK_SET_S:  # LoadGen uses the system clock, so its times are wrong.
-            raise LoadGenError(
-                f"the system clock was set by {moved_s:+,.0f} s in a test that LoadGen times by it: run again."
-            )
+        if is_timed_by_loadgen:
+            check_clock(offset)
         busy = sut.counters.issued > sut.counters.completed
-        silent_s = self.watchdog.looked_at - self.watchdog.unchanged_since
+        silent_s = self.watchdog.silent_s
         note = ""
         if busy and silent_s > SILENT_S:
             note = f"nothing received for {silent_s:.0f} s"
@@ -169,7 +200,7 @@ class LoadGenSession:
         """
         config, gpus, engine = plan.config, plan.watched_gpus, self.engine
         urls, path = config.telemetry_url, folder / test_run.RECORDING
-        exported = exporter.reading_or_empty(urls)  # of the server's GPUs; empty without --telemetry-url
+        server_gpus = exporter.reading_or_empty(urls)  # empty without --telemetry-url
         is_recorded = config.extra_metrics and sut.timed
         recording = gpu_readings.record_machine(
             path, is_recorded, engine.prometheus_metrics, gpus, partial(exporter.remote_gpus, urls), config.endpoint
@@ -180,6 +211,7 @@ class LoadGenSession:
         # memory other programs used before the engine started.
         busy_gpus = self.busy_gpus if config.is_in_process else []
         has_gpus = config.is_in_process and bool(nvml.gpus())
+        # `notes` are the recording's messages about what went wrong. More are added to them below.
         with recording as notes, background_load.watch_others(busy_gpus, has_gpus, config.endpoint) as load:
             yield
         joules_after, pages_after = gpu_readings.joules(gpus), engine.prometheus_metrics()
@@ -189,7 +221,7 @@ class LoadGenSession:
         if urls and sut.timed:  # The server's GPUs have no counters here, so the energy follows from recorded power.
             recorded = test_run.Recording.read(path)
             used_joules = recorded.joules
-            notes += exporter.gap_notes(exported, recorded)
+            notes += exporter.gap_notes(server_gpus, recorded)
         warnings = load.warnings()
         if config.endpoint and sut.timed:
             warnings += self.neighbours(plan, sut, path, pages_before, pages_after)
@@ -200,18 +232,12 @@ class LoadGenSession:
             others_cpu_cores=load.cpu_cores,
             background_load=warnings,
             gpu_joules=None if used_joules is None else round(used_joules, 1),
-            server_gpus=exported.models,
+            server_gpus=server_gpus.models,
             waits_ms=server_metrics.mean_waits(pages_before, pages_after),
         )
         files.write_json(folder / test_run.MACHINE_FILE, use.model_dump())
         if config.endpoint:
-            server = ServerUse.from_deliveries(
-                sut.deliveries,
-                sut.sent_tokens,
-                cache_hit_percent=server_metrics.cached_percent(pages_before, pages_after),
-                has_template=config.endpoint_api == "chat",
-                replicas=server_metrics.idle_replicas(pages_before, pages_after),
-            )
+            server = server_use(sut, config, pages_before, pages_after)
             files.write_json(folder / test_run.SERVER_FILE, server.model_dump())
             notes += [*server.disagreements, *server.notes]
         for note in notes:

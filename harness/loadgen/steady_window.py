@@ -71,21 +71,24 @@ def steady_window(requests: Sequence[Request], at_once: int) -> SteadyWindow | N
     """Return the steady part of a test in which `at_once` requests are computed at a time.
 
     The part begins when the first `at_once` answers have ended (the ramp), and ends when `at_once` answers are still to
-    come (the drain). None if the test has no such part, or if a time is not known.
+    come (the drain). None if the test has no such part, or if the end of an answer is not known.
     """
     ramp_and_drain = 2 * at_once
     is_mostly_ramp = ramp_and_drain > len(requests) / 2
-    if is_mostly_ramp or any(request.done_s is None for request in requests):
+    has_unknown_end = any(request.done_s is None for request in requests)
+    if is_mostly_ramp or has_unknown_end:
         return None
-    done = sorted(requests, key=attrgetter("end_s"))
-    last_of_ramp, last_before_drain = at_once - 1, len(done) - at_once - 1
-    begin_s, end_s = done[last_of_ramp].end_s, done[last_before_drain].end_s
-    ended_requests = done[last_of_ramp + 1 : last_before_drain + 1]
+    by_end = sorted(requests, key=attrgetter("end_s"))
+    last_of_ramp, last_before_drain = at_once - 1, len(by_end) - at_once - 1
+    begin_s, end_s = by_end[last_of_ramp].end_s, by_end[last_before_drain].end_s
+    ended_requests = by_end[last_of_ramp + 1 : last_before_drain + 1]
     # Requests that were both sent and answered within the part.
     whole_requests = [request for request in requests if request.begin_s >= begin_s and request.end_s <= end_s]
     window = SteadyWindow(begin_s, end_s, tuple(ended_requests), tuple(whole_requests))
-    is_short = window.seconds <= LEAST_STEADY_SHARE * done[-1].end_s
-    tokens_in_first_half, _ = window.halves
-    if is_short or not tokens_in_first_half:  # Most answers ended at about one time, so no part of the test is steady.
+    # If most answers ended at about the same time, no part of the test is steady: the part is short, or all its answers
+    # end in its second half.
+    is_short = window.seconds <= LEAST_STEADY_SHARE * by_end[-1].end_s
+    tokens_in_first_half, _tokens_in_second_half = window.halves
+    if is_short or not tokens_in_first_half:
         return None
     return window

@@ -111,22 +111,22 @@ class SUT:
         """
         self.in_flight += 1
         self.most_in_flight = max(self.most_in_flight, self.in_flight)
-        number = self.admission.send(time.perf_counter())
+        number = self.admission.note_sent(time.perf_counter())
         try:
             await self.answer(request)
             sent_s = None
             if request.sent_ms:  # The request may have waited in this client for a connection.
                 sent_s = request.begin_s + request.sent_ms / 1e3
-            self.admission.answer(number, time.perf_counter(), sent_s)
+            self.admission.note_answered(number, time.perf_counter(), sent_s)
         except ServerFullError as error:
             if self.is_probe:
-                self.admission.refuse(number, time.perf_counter(), error)
+                self.admission.note_refused(number, time.perf_counter(), error)
                 self.end_without_answer(request, error)
             else:
-                self.admission.drop(number)
+                self.admission.forget(number)
                 self.count_failure(request, error, advice(len(self.admission.in_progress)))
         except EndpointError as error:
-            self.admission.drop(number)
+            self.admission.forget(number)
             self.count_failure(request, error)
         finally:
             self.in_flight -= 1

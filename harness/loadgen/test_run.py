@@ -57,9 +57,8 @@ def corrected_result(
     `limits` is None if the run has no limits. `may_have_single_tokens` says that answers of one token were asked for.
     """
     answered = successful_requests(requests)
-    result = result_over_whole_test(
-        result, answered
-    )  # LoadGen's rates of MultiStream leave the time between queries out.
+    # LoadGen's rates of MultiStream leave the time between queries out.
+    result = result_over_whole_test(result, answered)
     failed = len(requests) - len(answered)
     unanswered = failed
     if is_timed_by_client(requests):  # LoadGen counted requests that were not sent in time; `requests` lacks them.
@@ -73,7 +72,7 @@ def corrected_result(
         result = result_by_limits(tails, "without the failed requests", result)
     # If LoadGen takes the times of tokens, it leaves answers of one token out of its rates, and such answers make its
     # TPOT wrong.
-    if not result.token_latencies or not single_tokens(answered):  # There is nothing of this kind to correct.
+    if not result.token_latencies or not single_tokens(answered):
         return result
     if not unanswered:  # With unanswered requests, the rates were corrected above.
         result = result_of_real_answers(result, requests, unanswered=0)
@@ -157,13 +156,14 @@ def result_with_times(result: TestResult, requests: Sequence[Request]) -> TestRe
 def result_of_real_answers(result: TestResult, requests: Iterable[Request], unanswered: int) -> TestResult:
     """Return the result with counts and rates of real answers only, without the `unanswered` requests.
 
-    LoadGen counted placeholders for the unanswered requests.
+    LoadGen counted a placeholder for each unanswered request. If it takes the times of tokens, it left answers of one
+    token out.
     """
     real_tokens = counted_by_loadgen = 0
     for request in requests:
         real_tokens += request.output_tokens
-        is_counted = request.output_tokens > 1 or not result.token_latencies
-        if is_counted:  # With the times of tokens, LoadGen leaves answers of one token out.
+        is_left_out = result.token_latencies and request.output_tokens <= 1
+        if not is_left_out:
             counted_by_loadgen += request.output_tokens
     counted_by_loadgen += PLACEHOLDER_TOKENS * unanswered
     samples, queries = result.samples, result.queries
@@ -479,23 +479,20 @@ def client_delay(requests: Sequence[Request], plan: "Plan") -> Latency | None:
 
 
 def gaps_ms(requests: Iterable[Request]) -> Iterator[float]:
-    """Yield the milliseconds from the end of each answer until the next request took its place, in a closed loop.
+    """Yield the milliseconds in a closed loop from the end of each answer until the next request in its place was sent.
 
     A closed loop keeps a fixed number of requests in flight: its places. A request takes the place that has been free
-    for longest. The time until the request was sent counts, too. Requests without a known end are left out. The first
-    requests, which take no earlier request's place, yield nothing.
+    for longest. Requests without a known end are left out. The first requests, which take no earlier request's place,
+    yield nothing.
     """
-    ends = list[float]()
-    begins = list[tuple[float, float]]()
-    for request in requests:
-        if request.done_s is not None:
-            ends.append(request.done_s)
-            begins.append((request.begin_s, request.sent_ms or 0.0))
-    later_ends = deque(sorted(ends))
+    known_requests = [request for request in requests if request.done_s is not None]
+    later_ends = deque(sorted(request.end_s for request in known_requests))
     free_since = deque[float]()  # for each free place, when its last answer ended
-    for issued_s, sent_ms in sorted(begins):
-        while later_ends and later_ends[0] <= issued_s:  # Places became free before this request.
+    # Each request begins at a time of the test, and is sent some milliseconds later.
+    begins = sorted((request.begin_s, request.sent_ms or 0.0) for request in known_requests)
+    for begin_s, sent_ms in begins:
+        while later_ends and later_ends[0] <= begin_s:  # Places became free before this request.
             free_since.append(later_ends.popleft())
         if free_since:
             longest_free_s = free_since.popleft()
-            yield 1e3 * (issued_s - longest_free_s) + sent_ms
+            yield 1e3 * (begin_s - longest_free_s) + sent_ms

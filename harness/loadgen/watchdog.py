@@ -31,6 +31,11 @@ class Silence:
         """Start to measure the silence anew."""
         self.unchanged_since = self.looked_at = time.monotonic()
 
+    @property
+    def silent_s(self) -> float:
+        """The seconds for which the mark had been the same when it was looked at last."""
+        return self.looked_at - self.unchanged_since
+
     def look(self, mark: object) -> float:
         """Note the present mark, and return for how many seconds it has been the same.
 
@@ -45,7 +50,7 @@ class Silence:
         if mark != self.mark:
             self.longest_s = max(self.longest_s, now - self.unchanged_since)
             self.mark, self.unchanged_since = mark, now
-        return now - self.unchanged_since
+        return self.silent_s
 
 
 class Watchdog(Silence):

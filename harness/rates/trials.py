@@ -76,15 +76,15 @@ class TolerantEngine:
         EndpointError if more requests failed than may fail. `admission` notes of each request when it was sent, and
         when it was answered or refused.
         """
-        request = self.admission.send(time.perf_counter())
+        request = self.admission.note_sent(time.perf_counter())
         try:
             async for tokens in self.engine.stream(prompt, max_new_tokens, exchange, is_whole):
                 yield tokens
             self.answered += 1
-            self.admission.answer(request, time.perf_counter())
+            self.admission.note_answered(request, time.perf_counter())
         except ServerFullError as error:
             if self.is_probe:
-                self.admission.refuse(request, time.perf_counter(), error)
+                self.admission.note_refused(request, time.perf_counter(), error)
             else:
                 self.count_failure(request, error)
         except EndpointError as error:
@@ -96,7 +96,7 @@ class TolerantEngine:
         The message then names --max-failed (`rule`). If that flag allows no failure at all, it did not decide, and the
         request's own error is raised.
         """
-        self.admission.drop(request)
+        self.admission.forget(request)
         self.failures_left -= 1
         if self.failures_left >= 0:
             return

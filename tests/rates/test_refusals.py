@@ -93,11 +93,11 @@ def test_how_many_a_server_answers_is_told_by_the_median_refusal() -> None:
     admission = Admission()
     error = ServerFullError("full")
     for at_s in range(6):
-        admission.send(float(at_s))
+        admission.note_sent(float(at_s))
     for number, at_s in ((4, 3.5), (5, 4.5), (6, 5.5)):
-        admission.refuse(number, at_s, error)
+        admission.note_refused(number, at_s, error)
     for number in (1, 2, 3):
-        admission.answer(number, 10.0)
+        admission.note_answered(number, 10.0)
     assert admission.full_at == 3
     assert Admission().full_at is None
 
