@@ -186,13 +186,7 @@ def lines_below_title(summary: Summary, whole: bool) -> Iterator[Line]:
         yield Line("speed", "not measured: the gate failed first; --no-exit-on-accuracy-fail goes on", "bad")
     yield from verdict_lines(summary)
     if test:
-        if test.details.concurrency:  # The table of levels has each level's p99, so the line has only the limits.
-            yield Line("limits", curve_limits(summary, test))
-            has_marked_p99 = any(level.is_few for level in summary.curve)
-            if rows_of_levels(summary) and has_marked_p99:  # The table is shown, so explain its sign before a p99.
-                yield Line(AT_MOST_SIGN, f"before a p99: of fewer than {FEWEST_P99} requests, the slowest of them")
-        else:
-            yield Line("limits", tail_texts(test))
+        yield from limit_lines(summary, test)
         yield Line("bounded by", bound_by(test))
         yield Line("cost, energy", "; ".join(expense_texts(summary)))
         for caution in cautions(summary, test):
@@ -200,6 +194,22 @@ def lines_below_title(summary: Summary, whole: bool) -> Iterator[Line]:
     yield deviations_line(summary, whole)
     yield Line("next", next_command(summary), is_command=True)
     yield from headroom_lines(summary)
+
+
+def limit_lines(summary: Summary, test: Outcome) -> Iterator[Line]:
+    """Yield a line with the limits, and one that explains the sign before a p99 in the table of levels.
+
+    At fixed concurrency that table has each level's p99, so the line has the limits alone. Else it has the p99 beside
+    each limit.
+    """
+    if not test.details.concurrency:
+        yield Line("limits", tail_texts(test))
+        return
+    yield Line("limits", curve_limits(summary, test))
+    has_table = bool(rows_of_levels(summary))
+    has_marked_p99 = any(level.is_few for level in summary.curve)
+    if has_table and has_marked_p99:
+        yield Line(AT_MOST_SIGN, f"before a p99: of fewer than {FEWEST_P99} requests, the slowest of them")
 
 
 def deviations_line(summary: Summary, whole: bool) -> Line:
@@ -358,20 +368,23 @@ def burst_caution(summary: Summary, result: Outcome) -> str:
 def load_cautions(summary: Summary, test: Outcome) -> Iterator[str]:
     """Yield what other programs took of the machine during the result's test, and what that cost if it is known.
 
-    If no other programs ran then, yield the other tested loads (levels) at which some ran, and whether other programs
-    were not measured during the result's test.
+    If none ran then, yield the other tested loads (levels) at which some ran. Yield also that other programs were not
+    measured during the result's test, if that is so.
     """
     if test.background_load:
         effect = test.details.load_effect
-        cost = str(effect) if effect and (effect.is_clear or effect.is_negligible) else ""
-        warning = "" if effect and effect.is_negligible else NOT_TO_PASS_ON
+        cost, warning = "", NOT_TO_PASS_ON
+        if effect and (effect.is_clear or effect.is_negligible):
+            cost = str(effect)
+        if effect and effect.is_negligible:
+            warning = ""
         for load in test.background_load:
             yield joined_text("; ", load, cost, warning)
         return
     busy_levels = [level.text for level in summary.levels if Doubt.BUSY in level.doubts]
     if busy_levels:
         text = f"other programs ran during the tests with {', '.join(busy_levels)}, so those tests do not count"
-        # The summary's load is that of the result's test, of which there is none here, and of levels that were faster.
+        # The result's test had no load, so the summary has only the load of levels that were faster within the limits.
         was_faster_level_busy = bool(summary.background_load)
         if was_faster_level_busy:
             text += f"; one of them may be the best, so {NOT_TO_PASS_ON}"

@@ -179,29 +179,27 @@ class ComparisonAnswer(NamedTuple):
 
 
 def comparison_answer(runs: Runs, answers: AnswerPair | None) -> ComparisonAnswer:
-    """Return the finding on the speed or, if no run has a speed, on the answers; or why the runs cannot be compared.
+    """Return the finding on the answers, if no run has a speed, else on the speed; or why runs cannot be compared.
 
-    A comparison needs two sides: runs, or groups of runs with the same label, that are comparable with each other.
+    A comparison of speeds needs two sides: runs, or groups of runs with the same label, that are comparable with each
+    other. If only the load of other programs is in the way, the speeds of all runs are compared, with a caution.
     `answers` compares the answers of two runs; None if that is not possible.
     """
     reference, reasons = best_reference(runs)
     letters = run_letters(len(runs))
     reasons_by_letter = {letter: reason for letter, reason in zip(letters, reasons, strict=True) if reason}
     comparable_runs = [run for run, reason in zip(runs, reasons, strict=True) if not reason]
-    has_two_sides = are_of_two_sides(comparable_runs, runs)
-    if not has_two_sides and differ_only_in_load(runs):
-        # Only the load of other programs is in the way, and it is known. So the speeds are compared all the same, with
-        # an interval of the change that is wide enough for that load.
-        speed = speed_finding(runs)
-        title = f"{speed.text}; {others_cpu_text(runs)}"
-        return ComparisonAnswer(title, tone="careful", has_interval=speed.has_interval)
     lines = not_comparable_lines(letters[reference], reasons_by_letter)
     has_speed = any(run.is_measured for run in runs)
     if answers and not has_speed:  # Any two runs have answers to compare, so two sides are not needed.
         return ComparisonAnswer(answers.words, lines)
-    if has_two_sides:
+    if are_of_two_sides(comparable_runs, runs):
         speed = speed_finding(comparable_runs)
         return ComparisonAnswer(speed.text or NOTHING_TO_COMPARE, lines, has_interval=speed.has_interval)
+    if differ_only_in_load(runs):  # The load is known, so the interval of the change is made wide enough for it.
+        speed = speed_finding(runs)
+        title = f"{speed.text}; {others_cpu_text(runs)}"
+        return ComparisonAnswer(title, tone="careful", has_interval=speed.has_interval)
     return not_comparable_answer(runs, reasons_by_letter.values())
 
 
@@ -490,19 +488,25 @@ def best_reference(runs: Runs) -> tuple[int, list[str]]:
     The reference is the run that can be compared with the most others, the first of equals. A reason is empty if the
     run can be compared, and for the reference itself.
     """
-    letters = run_letters(len(runs))
-    reasons_by_reference, reason_counts = list[list[str]](), list[int]()
-    for reference, letter_of_reference in zip(runs, letters, strict=True):
-        reasons = []
-        for run, letter in zip(runs, letters, strict=True):
-            reason = ""
-            if run is not reference:
-                reason = refusal_text(reference, run, letter_of_reference, letter)
-            reasons.append(reason)
-        reasons_by_reference.append(reasons)
-        reason_counts.append(len(reasons) - reasons.count(""))
+    reasons_by_reference = [reasons_against(reference, runs) for reference in range(len(runs))]
+    reason_counts = [sum(map(bool, reasons)) for reasons in reasons_by_reference]
     best = reason_counts.index(min(reason_counts))
     return best, reasons_by_reference[best]
+
+
+def reasons_against(reference: int, runs: Runs) -> list[str]:
+    """Return for each run why it cannot be compared with the run of the index `reference`.
+
+    A reason is empty if the run can be compared, and for the reference itself.
+    """
+    letters = run_letters(len(runs))
+    reasons = []
+    for run, letter in zip(runs, letters, strict=True):
+        reason = ""
+        if run is not runs[reference]:
+            reason = refusal_text(runs[reference], run, letters[reference], letter)
+        reasons.append(reason)
+    return reasons
 
 
 def refusal_text(a: ComparedRun, b: ComparedRun, letter_a: str, letter_b: str) -> str:

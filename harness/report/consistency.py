@@ -58,10 +58,7 @@ def check_run(folder: Path) -> CheckResult:
             all_claims += probe_claims(folder, facts)
             why_not_scored = score_again(copy / TEST_FOLDERS["accuracy"], facts)
             summary = build_report(copy)
-            for path in sorted(copy.rglob("*")):
-                if path.is_dir() or path.is_symlink():  # A link leads to a file of the run itself.
-                    continue
-                name = path.relative_to(copy)
+            for name in files_made_again(copy):
                 # A file that is missing is reported by itself, not as a difference from an empty file.
                 if name.parts[0] in DERIVED_FILES and not (folder / name).exists():
                     missing.append(name.parts[0])
@@ -73,6 +70,13 @@ def check_run(folder: Path) -> CheckResult:
             message = str(error).replace(str(copy), str(folder))
             all_claims.append(Claim(name=folder.name, stated="", source="its files", recomputed=message))
     return CheckResult([*map(str, differing(all_claims))], why_not_scored, [*dict.fromkeys(missing)])
+
+
+def files_made_again(copy: Path) -> Iterator[Path]:
+    """Yield the path within `copy` of each file that was made there. Links, which lead to the run, are left out."""
+    for path in sorted(copy.rglob("*")):
+        if not path.is_dir() and not path.is_symlink():
+            yield path.relative_to(copy)
 
 
 def differences_of_file(name: Path, folder: Path, copy: Path) -> list[Claim]:

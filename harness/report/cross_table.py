@@ -50,11 +50,9 @@ class CrossTable(NamedTuple):
         if not cells_by_place:
             raise UsageError(f"--of {metric_name}: no run has it.")
         rows = list(dict.fromkeys(row for row, _column in cells_by_place))
-        if matrix.reference:  # the label of the reference runs
-            reference_cells = [cell for cell in matrix.cells if cell.places["label"] == matrix.reference]
-            reference_rows = {cell.places[row_axis] for cell in reference_cells}
-            # The sort is stable: the reference's rows move to the top, and the others stay in order.
-            rows.sort(key=lambda row: row not in reference_rows)
+        reference_rows = rows_of_reference(matrix, row_axis)
+        # The sort is stable: the reference's rows move to the top, and the others stay in order.
+        rows.sort(key=lambda row: row not in reference_rows)
         columns_in_order = dict.fromkeys(cell.places[column_axis] for cell in matrix.cells)
         columns_with_figure = {column for _row, column in cells_by_place}
         columns = [column for column in columns_in_order if column in columns_with_figure]
@@ -111,6 +109,14 @@ class CrossTable(NamedTuple):
                     bars.append(Bar(f"{column}, {row}", self.metric.show(figure), [part]))
         title = f"{self.metric.label} by {self.column_axis} and {self.row_axis}"
         return Bars(title, self.metric.label, bars)
+
+
+def rows_of_reference(matrix: Matrix, row_axis: str) -> set[str]:
+    """Return the rows of the reference runs, which have the label `matrix.reference`. Empty without a reference."""
+    if not matrix.reference:
+        return set()
+    cells = [cell for cell in matrix.cells if cell.places["label"] == matrix.reference]
+    return {cell.places[row_axis] for cell in cells}
 
 
 def metric_called(name: str) -> Metric:

@@ -1,6 +1,6 @@
 """Pictures of latency by load, and of throughput against the speed of one user: a point for each test."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, cycle
 from math import prod
 
@@ -8,7 +8,7 @@ from harness.config.patterns import Poisson
 from harness.core.formatting import number
 from harness.report.charts import HOLLOW_NOTE, RING_SIZE_POINTS, LinePanel, Panel, Point, Scale, Series
 from harness.report.load_view import LATENCIES, LoadPicture, LoadPoint
-from harness.results.outcome import Doubt
+from harness.results.outcome import Doubt, Outcome
 
 LABEL_ROOM_FACTOR = 1.08  # the end of an axis, as a multiple of its largest value: room for the label above that value
 MARK_SHAPES = {"held": "o", "grew": "D", "bad": "X", "own": "*"}  # shapes of one run's tests, by LoadPoint's `mark`
@@ -101,13 +101,10 @@ def latency_panel(kind: str, styled: Styled) -> LinePanel:
     for picture, style in styled:
         tops = []
         for load_point in picture.loads:
-            times_ms = [load_point.test.at(kind, percentile) for percentile in picture.points]
-            known_times_ms = list(filter(None, times_ms))  # without the percentiles that the test does not have
-            if known_times_ms:
-                load = load_point.test.load
-                bottom, top = (load, min(known_times_ms)), (load, max(known_times_ms))
-                series.append(Series(name="", points=[bottom, top], color="grey"))
-                tops.append((top, load_point))
+            line = line_of_percentiles(load_point.test, kind, picture.points)
+            if line:
+                series.append(Series(name="", points=line, color="grey"))
+                tops.append((line[-1], load_point))
         series += marked_series(picture, style, tops)
         limit = picture.limits.get(kind)
         if limit:
@@ -133,6 +130,18 @@ def latency_panel(kind: str, styled: Styled) -> LinePanel:
         tick_values=ticks,
         inches=2.6,
     )
+
+
+def line_of_percentiles(test: Outcome, kind: str, percentiles: Iterable[str]) -> list[Point]:
+    """Return the ends of a test's upright line: at the lowest of its percentiles in ms, and at the highest.
+
+    Empty if the test has none of them.
+    """
+    times_ms = [test.at(kind, percentile) for percentile in percentiles]
+    known_times_ms = list(filter(None, times_ms))
+    if not known_times_ms:
+        return []
+    return [(test.load, min(known_times_ms)), (test.load, max(known_times_ms))]
 
 
 def speed_panel(styled: Styled) -> LinePanel:

@@ -63,13 +63,14 @@ class Matrix(NamedTuple):
                 f"--reference {reference}: the runs' labels are {', '.join(filter(None, labels)) or 'empty'}."
             )
 
-        def place(cell: Cell) -> list[tuple[str, float]]:
+        def order(cell: Cell) -> list[tuple[str, float]]:
+            """Return a key that sorts cells by their places on the axes, by the last axis first."""
             return [sort_key(cell.places[axis]) for axis in reversed(axes)]
 
         cells = list[Cell]()
         for summary in summaries:
             cells += cells_of(summary, axes)
-        cells.sort(key=place)
+        cells.sort(key=order)
         names = [name for name in ROW_NAMES if name not in axes and tells_apart(cells, name)]
         metrics = [metric for metric in metrics_of(place_of(axes)) if is_measured(cells, metric)]
         return cls(" and ".join(axes), [*axes, *names], cells, metrics, reference)

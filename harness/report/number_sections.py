@@ -138,7 +138,7 @@ def latencies(report: RunReport, test: Outcome) -> Iterator[Section]:
     outcome = ", ".join(f"{name} p50 {number(latency.p50)} ms" for name, latency in kinds.items() if latency)
     blocks: list[Block] = [*report.picture("latency_cdf"), test_tables.table_of_latencies(report.summary)]
     intervals = test_tables.interval_texts(test)
-    if intervals and details.is_whole:  # The intervals are of the whole test, so not of a steady part that counts.
+    if intervals and details.is_whole:  # The intervals are of the whole test, so a steady part has none.
         blocks.append(f"{INTERVALS_NOTE}: {'; '.join(intervals)}.")
     if details.arrivals:
         blocks.append(arrivals_text(details, details.arrivals))

@@ -16,12 +16,14 @@ ROW_PX, MIDDLE_PX = 24, 12  # pixels of a line, and from its top to its middle
 LEFT_OUT_OF_NAMES = re.compile(r"NVIDIA |\[\w+\] ?|MS-|Intel(\(R\))? |\(R\)| Blackwell| Server Edition| Turbo|-\d+GB$")
 
 
+PlacedResult = tuple[float, Published]  # a result with its place on the scale in percent
+
+
 class Strip(NamedTuple):
     """The picture of a run among published results: a line for each kind of device, and the run's own."""
 
-    # The name of each line, its pixels from the top, and its results with their places in percent. The run's own line
-    # has no results.
-    lines: list[tuple[str, int, list[tuple[float, Published]]]]
+    # The name of each line, its pixels from the top, and its results. The run's own line has no results.
+    lines: list[tuple[str, int, list[PlacedResult]]]
     ticks: list[Tick]
     results: list[Published]
     unit: Unit
@@ -53,7 +55,21 @@ def published_strips(summary: Summary) -> Iterator[Strip]:
             yield drawn_strip
 
 
-def count_as_fast(devices: Iterable[Sequence[tuple[float, Published]]], rate: float, unit: Unit) -> int:
+def short_name(device: str) -> str:
+    """Return a device's name without its parts that have no room in a line of the picture."""
+    return LEFT_OUT_OF_NAMES.sub("", device)
+
+
+def placed_results(results: Iterable[Published], scale: Scale, unit: Unit) -> dict[str, list[PlacedResult]]:
+    """Return the results of each device by its short name, with their places. The order of the results is kept."""
+    results_by_device: dict[str, list[PlacedResult]] = {}
+    for result in results:
+        placed = scale.place(result.rate(unit)), result
+        results_by_device.setdefault(short_name(result.device), []).append(placed)
+    return results_by_device
+
+
+def count_as_fast(devices: Iterable[Sequence[PlacedResult]], rate: float, unit: Unit) -> int:
     """Return the number of devices whose fastest result, which is their first, is at least as fast as `rate`."""
     count = 0
     for (_place, fastest), *_slower in devices:
@@ -70,17 +86,14 @@ def strip_of(scenario: str, device: str, count: int, rate: float, unit: Unit) ->
     model, which gets no line. The run's line stands under that of its device or, if the device has no results, among
     the others in the order of the rates.
     """
-    results = results_of(scenario, unit, on_cpu=not count)
+    results = results_of(scenario, unit, on_cpu=not count)  # the fastest first
     if not results:
         return None
     rate /= max(1, count)  # The published rates are of one accelerator.
     fastest_of_all = results[0]
     scale = Scale.of([rate, fastest_of_all.rate(unit)])
-    results_by_device: dict[str, list[tuple[float, Published]]] = {}  # each result with its place, the fastest first
-    for result in results:
-        results_of_device = results_by_device.setdefault(LEFT_OUT_OF_NAMES.sub("", result.device), [])
-        results_of_device.append((scale.place(result.rate(unit)), result))
-    own_device = LEFT_OUT_OF_NAMES.sub("", maker_spelling(ACCELERATORS.get(device, device)))
+    results_by_device = placed_results(results, scale, unit)
+    own_device = short_name(maker_spelling(ACCELERATORS.get(device, device)))
     names = list(results_by_device)
     if rate:
         if own_device in names:

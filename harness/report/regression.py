@@ -162,7 +162,8 @@ class Sides(NamedTuple):
         for run in other_runs:
             differences = comparability.differences(first.comparable, run.comparable, {*ignore, *allowed})
             why = comparability.reason(differences, (first.folder.name, run.folder.name))
-            # Work comes first among the differences. If settings do, the work is the same, and the user may allow them.
+            # Differences in the work come before those in the settings. So if a setting is the first difference, the
+            # work is the same, and the user may allow the settings.
             if why and differences[0].aspect == "settings":
                 names = [difference.name for difference in differences if difference.aspect == "settings"]
                 # Settings that the engine derives may differ as soon as the user allows one of the others.
@@ -192,7 +193,8 @@ class Sides(NamedTuple):
         """Return why a condition on a metric may not be judged, in words; empty if it may.
 
         For a cost, all runs must have the same price. Every run must have the metric, and the runs must be comparable.
-        Runs on a busy machine are comparable only if the interval of a change can be made wide enough for the load.
+        Runs on a busy machine are comparable only if the interval of a change can be made wide enough for the load, and
+        if each side has enough runs.
         """
         prices = {run.setting_texts.get("price_per_hour") for run in self.all_runs}
         if metric.name.startswith("cost_") and len(prices) > 1:
@@ -210,9 +212,11 @@ class Sides(NamedTuple):
         if not self.is_busy or not can_widen_interval:  # A busy machine, if any, then forbids the judgement.
             return self.difference(ignored)
         other_reason = self.difference((*ignored, "busyness"))
-        if other_reason or self.has_enough_runs:  # With enough runs, their scatter shows what the load explains.
+        if other_reason:
             return other_reason
-        # Only the load is in the way, and a side has too few runs to show its scatter.
+        # Only the load is in the way. With enough runs, their scatter shows what the load explains.
+        if self.has_enough_runs:
+            return ""
         return f"{self.difference(ignored)}: {FEWEST_PAIRS} runs of each side would show what the load explains"
 
 

@@ -45,14 +45,22 @@ def bars(requests: Sequence[Request]) -> RequestBars | None:
         parts = list(parts_of(request, scale, request.order in slow_orders))
         rows.append((request, parts))
         names |= dict.fromkeys(name for name, *_ in parts if name != "slow")  # The cap has its own legend.
-    times = []
     is_issued_at_once = timed[0].issued_s == timed[-1].issued_s
-    if not is_issued_at_once:
-        for number in range(AXIS_TIMES):  # As many equal parts of the bars: name the time of each part's first bar.
-            place = number * len(shown_requests) // AXIS_TIMES
-            percent_across = 100 * place / len(shown_requests)
-            times.append((percent_across, shown_requests[place].begin_s))
+    times = [] if is_issued_at_once else axis_times(shown_requests)
     return RequestBars(rows, scale.upright_ticks(AXIS_HEIGHT_PX), times, len(requests), list(names))
+
+
+def axis_times(requests: Sequence[Request]) -> list[tuple[float, float]]:
+    """Return the times that stand below the axis: the place of each in percent across, and its seconds.
+
+    The bars are divided into AXIS_TIMES equal parts. Each time is that of the first request of a part.
+    """
+    times = []
+    for number in range(AXIS_TIMES):
+        place = number * len(requests) // AXIS_TIMES
+        percent_across = 100 * place / len(requests)
+        times.append((percent_across, requests[place].begin_s))
+    return times
 
 
 def evenly_picked(orders: Sequence[int]) -> set[int]:

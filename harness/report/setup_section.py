@@ -38,11 +38,11 @@ def rows_of_run(report: RunReport) -> dict[str, str]:
         precision = meta.weights or f"{meta.precision}, quantization {meta.quantization}"
         decoding = "greedy"
     machine_label = "GPU" if summary.gpus else "machine"
-    rules, data, workload = f"MLPerf v{meta.mlperf_version}", "", ""
-    if request_set:
-        workload = request_set.name
+    rules = f"MLPerf v{meta.mlperf_version}"
     if report.facts.config.seed is None:  # without --seed, the seeds are MLPerf's
         rules += " and its seeds"
+    workload = request_set.name if request_set else ""
+    data = ""
     if meta.data:
         data = f"{meta.data}, prompts of {number(meta.mean_prompt_tokens)} tokens on average"
     return {
@@ -99,11 +99,13 @@ def rows_of_machine(report: RunReport) -> dict[str, str]:
     With an endpoint, they are those of the client, as the names then say, and the server's GPUs are unknown.
     """
     system = report.summary.system
-    gpus, driver, os = ", ".join(system.gpus) or "none (CPU)", "", system.os
+    gpus = ", ".join(system.gpus) or "none (CPU)"
     if system.gpu_memory_gib:
         gpus += f", {system.gpu_memory_gib} GiB each"
+    driver = ""
     if system.driver:
         driver = f"{system.driver}, {system.cuda}"
+    os = system.os
     if system.container:
         os += ", in a container"
     rows = {
