@@ -102,10 +102,10 @@ def parse_arrivals(text: str) -> tuple[Shape, Numbers] | None:
 
 @lru_cache(maxsize=4)  # A run asks often for the times of the same few tests.
 def arrival_times(text: str, rate: float, seconds: float, seed: int) -> tuple[float, ...]:
-    """Return the times at which requests arrive, in seconds from the first one, until the first time after `seconds`.
+    """Return the times at which requests arrive, in seconds from the first one.
 
-    `text` is the value of --arrivals, which has a shape such as "gamma:2" or "ramp:1-5", and `rate` is the mean rate in
-    requests a second. Raises UsageError for more than `MOST_REQUESTS`.
+    Only the last one is at `seconds` or later. `text` is the value of --arrivals, which has a shape such as "gamma:2"
+    or "ramp:1-5", and `rate` is the mean rate in requests a second. Raises UsageError for more than `MOST_REQUESTS`.
     """
     parsed = parse_arrivals(text)
     assert parsed is not None  # callers pass a shape, not a file
@@ -118,13 +118,13 @@ def arrival_times(text: str, rate: float, seconds: float, seed: int) -> tuple[fl
         scale = rate / ((first + last) / 2)  # so that the mean rate of the ramp is `rate`
         first_rate, last_rate = scale * first, scale * last
     source = Random(seed)
-    # A gap is drawn in units of the mean gap. So the sum of the gaps is the number of requests that arrive on average,
-    # and `arrival_s` returns when this number has arrived at the rates of the ramp.
-    count = 0.0
+    # The gaps have a mean of 1, so their sum counts requests. `arrival_s` returns when so many have arrived on average,
+    # at a rate that goes from the first to the last one.
+    mean_count = 0.0
     times = [0.0]
     while times[-1] < seconds:
-        count += shape.gap(source, numbers)
-        times.append(arrival_s(count, first_rate, last_rate, seconds))
+        mean_count += shape.gap(source, numbers)
+        times.append(arrival_s(mean_count, first_rate, last_rate, seconds))
     return tuple(times)
 
 

@@ -97,7 +97,7 @@ def setting_option(kind: type[Settings], name: str) -> tuple[object, object]:
         hint, default = list[str], list(default)
     elif takes_only_choices and not has_own_value_name:
         hint = Literal[tuple(map(str, choices(types)))]
-    elif default is not None:
+    elif default is not None:  # The flag is read as text, so its default is a text, too.
         default = str(default)
     metavar = setting_flag.metavar or value_name(types)
     return hint, typer.Option(

@@ -18,7 +18,7 @@ from harness.mmlu import question_data as questions
 from harness.mmlu import question_prompts
 from harness.mmlu.mmlu_config import MMLUConfig
 from harness.mmlu.question_prompts import QuestionPrompt
-from harness.mmlu.records import MMLUFacts, MMLUHistory
+from harness.mmlu.records import MMLUFacts, MMLUHistory, Overall
 from harness.mmlu.report import write_results
 from harness.mmlu.scores import MMLUAnswer
 from harness.results import benchmark_run
@@ -73,14 +73,24 @@ def evaluate(config: MMLUConfig, run: run_folder.RunFolder, display: progress.Di
     display.stage("writing the report")
     write_json(run.path / "config.json", facts.model_dump(mode="json"))
     summary, report = write_results(run, config, facts, data, seconds, answers)
+    add_to_history(run, config, facts, summary, display)
+    last_screen.show(display.console, report, run.path / "report.html")
+    tracking.send_to_mlflow(run.path, config.mlflow, config.results_dir, display.leave_line)
+    return errors.DONE
+
+
+def add_to_history(
+    run: run_folder.RunFolder, config: MMLUConfig, facts: MMLUFacts, summary: Overall, display: progress.Display
+) -> None:
+    """Add an evaluation to the history and the index of all evaluations. `summary` is the content of overall.json.
+
+    An index that cannot be written is reported on the screen, and raises no error.
+    """
     history_line = facts.config | summary.model_dump(mode="json")
     history_line |= {"started": facts.started, "gpus": facts.system.gpus}
     history.finish(run, history_line, say=display.leave_line)
     with history.report_os_error(display.leave_line, f"{config.runs / 'index.md'} could not be written"):
         history.write_index(config.runs, "mmlu_index.md.j2", MMLUHistory)
-    last_screen.show(display.console, report, run.path / "report.html")
-    tracking.send_to_mlflow(run.path, config.mlflow, config.results_dir, display.leave_line)
-    return errors.DONE
 
 
 def recorded_settings(config: MMLUConfig) -> dict[str, JsonValue]:

@@ -30,23 +30,14 @@ def fail(error: BaseException, run: RunFolder, errors: Console) -> int:
     `errors` is the console for the line. An unexpected error also has a traceback in engine.log.
     """
     ignore_signals()  # so that the reason is not lost
-    # If the disk is full, it is the likely cause of any such error, so it is the reason to print.
-    if isinstance(error, EngineError | OSError):
-        try:
-            check_space(run.path)
-        except BenchmarkError as cause:
-            error = cause
-    error = benchmark_error_of(error)  # An error of a file or a disk becomes a BenchmarkError.
-    # An error in one of the run's own files is no mistake of the user's, so it has another exit code.
-    if isinstance(error, UsageError) and is_within(error.path, run.path):
-        error = BenchmarkError(str(error))
+    error = reported_error(error, run.path)
     is_interrupted = isinstance(error, KeyboardInterrupt)
     if is_interrupted:
         code, line = INTERRUPTED, "interrupted"
+    elif isinstance(error, EngineError):
+        code, line = error.exit_code, explain(error, run.path / "engine.log")  # with the cause that the log shows
     elif isinstance(error, BenchmarkError):
         code, line = error.exit_code, str(error)
-        if isinstance(error, EngineError):
-            line = explain(error, run.path / "engine.log")  # with the cause that the log shows
     else:
         traceback.print_exception(error)  # standard error is engine.log
         code, line = ENGINE_FAILED, f"{type(error).__name__}: {first_line(error)}"
@@ -58,6 +49,24 @@ def fail(error: BaseException, run: RunFolder, errors: Console) -> int:
         label = "partial results" if has_results(run.path) else "run folder"
         errors.print(f"{label}: {run.path}", markup=False, soft_wrap=True)
     return code
+
+
+def reported_error(error: BaseException, folder: Path) -> BaseException:
+    """Return the error to report for an error of the run in `folder`: usually the error itself.
+
+    If the disk is full, that is the likely cause of an error of the engine, a file or a disk. An error of a file or a
+    disk becomes a BenchmarkError. So does a UsageError about one of the run's own files, which is no mistake of the
+    user's: the two errors have different exit codes.
+    """
+    if isinstance(error, EngineError | OSError):
+        try:
+            check_space(folder)
+        except BenchmarkError as full_disk:
+            error = full_disk
+    error = benchmark_error_of(error)
+    if isinstance(error, UsageError) and is_within(error.path, folder):
+        error = BenchmarkError(str(error))
+    return error
 
 
 def has_results(folder: Path) -> bool:
@@ -102,10 +111,9 @@ def explain(error: EngineError, log: Path) -> str:
 
 
 def process_death(text: str) -> tuple[str, bool]:
-    """Return which of the engine's processes died first by the text of its log, and whether a signal ended it.
+    """Return in words which of the engine's processes died first, and whether a signal ended it. `text` is its log.
 
-    The first value is a text, empty if no process died. The text also says where in the code Python was, if the log
-    shows this place.
+    The words also say where in the code Python was, if the log shows this place. They are empty if no process died.
     """
     worker_pattern = r"Worker proc \D*(?P<worker>\d+) died unexpectedly(?: \(exit code: -(?P<signal>\d+)\))?"
     worker_end = re.search(worker_pattern, text)
@@ -118,7 +126,8 @@ def process_death(text: str) -> tuple[str, bool]:
     if not worker_end and not signal_number:
         return "", False
     process = f"worker {worker_end['worker']}" if worker_end else "a process of it"
-    sentence = f"{process} {signal_text(signal_number) if signal_number else 'died'}"
+    ending = signal_text(signal_number) if signal_number else "died"
+    sentence = f"{process} {ending}"
     place = re.search(r'(?m)^Current thread .*\n  File "(.+)", line (\d+) in (\S+)', text)
     if fatal_error and place:
         file, line, function = place.groups()

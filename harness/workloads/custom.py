@@ -139,7 +139,7 @@ def usable_requests(config: RunConfig, tokenizer: Tokenizer, stored: StoredReque
     UsageError if no request is left, or if a prompt cannot be encoded.
     """
     context = sharegpt_context(config)
-    usable = UsableRequests([], [], [], 0)
+    usable = UsableRequests([], [], [], unfit=0)
     unfit = 0
     for request in stored.requests:
         if len(usable.prompts) == config.sample_limit:  # The run takes no more. Without a limit, this is never so.

@@ -165,10 +165,9 @@ def readable_rows(path: Path, rows: RequestRows, column: str) -> tuple[list[Read
 def read_row(row: RequestRow, where: str, column: str) -> ReadRow:
     """Return the requests of a row, and its keys that were not read.
 
-    A row is a prompt alone, an object with a prompt, or a conversation. A conversation whose messages have roles gives
-    a request for each turn; one in ShareGPT's form gives at most one request. `column` is the key of the prompt if the
-    user named one; no row is then a conversation. `where` is the row's place, for errors. Raises UsageError if the row
-    is no request, UnsentKeyError if a key would change the request but is not sent.
+    A row is a prompt alone, an object with a prompt, or a conversation. `column` is the key of the prompt if the user
+    named one; no row is then a conversation. `where` is the row's place, for errors. Raises UsageError if the row is no
+    request, UnsentKeyError if a key would change the request but is not sent.
     """
     item = row.value
     if row.is_unparsed:
@@ -184,18 +183,27 @@ def read_row(row: RequestRow, where: str, column: str) -> ReadRow:
     name, dialog = dialog_of(item)
     if dialog is None:
         return plain_row(item, row.number, where, column)
-    values_by_key: Mapping[str, object] = {}  # A row that is a list of messages has no keys beside them.
-    if isinstance(item, dict):
-        values_by_key = item
-    unread = unread_keys(values_by_key, (name, *KEYS_BESIDE_A_PROMPT))
+    if not isinstance(item, dict):
+        item = {}  # A row that is a list of messages has no keys.
+    return dialog_row(item, name, dialog, row.number, where)
+
+
+def dialog_row(item: Mapping[str, object], name: str, dialog: Dialog, number: int, where: str) -> ReadRow:
+    """Return the requests of a row that holds a conversation, with the row's keys that were not read.
+
+    A conversation whose messages have roles gives a request for each turn; one in ShareGPT's form gives at most one
+    request. `item` has the row's keys, and `name` is the key of the conversation. `number` is the row's, `where` its
+    place in errors.
+    """
+    unread = unread_keys(item, (name, *KEYS_BESIDE_A_PROMPT))
     unread += unread_message_keys(dialog)
-    limit = answer_limit(values_by_key, where)
-    system = system_prompt(values_by_key, where)
+    limit = answer_limit(item, where)
+    system = system_prompt(item, where)
     has_roles = any("role" in message for message in dialog)
     if has_roles:
-        turns = [*chat_turns(with_system(dialog, system, where), row.number, where)]
+        turns = [*chat_turns(with_system(dialog, system, where), number, where)]
     else:
-        turns = [*sharegpt_turns(dialog, system, row.number)]
+        turns = [*sharegpt_turns(dialog, system, number)]
     requests = [turn._replace(max_tokens=limit) for turn in turns]
     return ReadRow(requests, unread, is_chat=has_roles, is_sharegpt=not has_roles)
 
@@ -420,11 +428,11 @@ READERS: dict[RequestKind, Callable[[object, str], RequestPrompt]] = {
 
 
 def sharegpt_turns(dialog: Dialog, system: str, number: int) -> Iterator[StoredRequest]:
-    """Yield a request with the first question of a conversation of ShareGPT that is followed by an answer.
+    """Yield at most one request: the first question of a conversation of ShareGPT that is followed by an answer.
 
-    Without a system prompt, the question is sent as a text; with one, the two are sent as messages. `system` is the
-    system prompt beside the conversation; if it is empty, the first one in the conversation counts. Yield nothing if no
-    question has an answer. `number` is the row's.
+    `system` is the system prompt beside the conversation; if it is empty, the first one in the conversation counts.
+    Without a system prompt, the question is sent as a text; with one, the two are sent as messages. `number` is the
+    row's.
     """
     for message in dialog:
         text = message.get("value")
@@ -436,11 +444,11 @@ def sharegpt_turns(dialog: Dialog, system: str, number: int) -> Iterator[StoredR
             continue
         if not is_usable(question) or not is_usable(answer):
             continue
-        if not system:
+        if system:
+            chat = [{"role": "system", "content": system}, {"role": "user", "content": question}]
+            yield StoredRequest(number, "messages", chat, answer=answer)
+        else:
             yield StoredRequest(number, "prompt", question, answer=answer)
-            return
-        chat = [{"role": "system", "content": system}, {"role": "user", "content": question}]
-        yield StoredRequest(number, "messages", chat, answer=answer)
         return
 
 

@@ -42,10 +42,10 @@ class Salt(NamedTuple):
     def add_to(self, prompt: Sequence[int], order: int, conversation: int, round: int) -> TokenIds:
         """Return a prompt with its salt: random tokens that make it unlike other prompts.
 
-        `order` is the position of the request in the test, `round` says how often the sample was sent before. A salt at
-        the start differs in each request. Any other salt differs in each `conversation` and each round. Usually the
-        salt is added to the prompt. A salt that `replaces_tokens` takes the place of as many tokens, so that the prompt
-        keeps its length.
+        Usually the salt is added to the prompt. A salt that `replaces_tokens` takes the place of as many tokens, so
+        that the prompt keeps its length, and only when a sample is sent again. A salt at the start differs in each
+        request. Any other salt differs in each `conversation` and each round. `order` is the position of the request in
+        the test, `round` says how often the sample was sent before.
         """
         if self.replaces_tokens and not round:  # The prompt is random, and so unlike others until it is sent again.
             return [*prompt]
@@ -53,10 +53,10 @@ class Salt(NamedTuple):
         if self.is_at_start:
             key = f"request {order}"
         tokens = Random(f"{self.test} {key}").choices(self.vocabulary, k=SALT_TOKENS)
-        end_of_salt = self.offset
+        first_after_salt = self.offset  # the index of the prompt's first token after the salt
         if self.replaces_tokens:
-            end_of_salt += SALT_TOKENS
-        salted_prompt = [*prompt[: self.offset], *tokens, *prompt[end_of_salt:]]
+            first_after_salt += SALT_TOKENS
+        salted_prompt = [*prompt[: self.offset], *tokens, *prompt[first_after_salt:]]
         if isinstance(prompt, MessagePrompt):  # The client puts the salt before the first message.
             return MessagePrompt(salted_prompt, prompt.messages, tokens)
         if self.replaces_tokens:

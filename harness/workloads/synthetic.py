@@ -105,10 +105,7 @@ def draw_library(config: RunConfig, tokenizer: Tokenizer, profile: WorkloadProfi
         raise UsageError("turns need --concurrency: without it, a turn is sent before the one before is answered.")
     if count < turns:
         raise UsageError(f"{count}: a conversation has {turns} turns.", flag="--total-sample-count")
-    # The typical length of a prompt, by the median lengths, which are near enough for a limit on the whole. Each turn
-    # repeats the earlier ones: turn t has t questions and t - 1 answers.
-    mean_questions, mean_answers = (turns + 1) / 2, (turns - 1) / 2
-    typical_length = parts.prefix_len + mean_questions * input_len.median + mean_answers * output_len.median
+    typical_length = typical_prompt_length(profile)
     if count * typical_length > MOST_SYNTHETIC_TOKENS:
         raise UsageError(
             f"{place}: {count:,} prompts of {typical_length:,.0f} tokens; use fewer (--total-sample-count)."
@@ -139,6 +136,16 @@ def draw_library(config: RunConfig, tokenizer: Tokenizer, profile: WorkloadProfi
         exact=True,  # Each answer has exactly its drawn length.
         digest=digest(input_len, output_len, parts, seed),
     )
+
+
+def typical_prompt_length(profile: WorkloadProfile) -> float:
+    """Return how many tokens a prompt has on average, if all questions and answers have their median lengths.
+
+    Each turn of a conversation repeats the earlier ones: turn t has t questions and t - 1 answers.
+    """
+    mean_questions, mean_answers = (profile.turns + 1) / 2, (profile.turns - 1) / 2
+    questions = mean_questions * profile.input_len.median
+    return profile.prefix_len + questions + mean_answers * profile.output_len.median
 
 
 def draw_conversations(

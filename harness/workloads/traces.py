@@ -51,33 +51,14 @@ class Trace(NamedTuple):
 def read_trace(path: Path, most: int | None = None, context: int | None = None) -> Trace:
     """Return the trace in a file: the `most` earliest of its requests that fit a context of `context` tokens.
 
-    If a limit is None, it does not apply. The rows may be in any order. Requests that do not fit, and rows without
-    lengths, are left out and counted. Raises UsageError if the file is missing or no trace, if a row is damaged, or if
-    the requests are too few or too frequent.
+    If a limit is None, it does not apply. Requests that do not fit, and rows without lengths, are left out and counted.
+    Raises UsageError if the file is missing or no trace, if a row is damaged, or if the requests are too few or too
+    frequent.
     """
-    if not path.exists():
-        raise unknown_file_error(FLAG, str(path), list(ARRIVAL_SHAPES))
-    text = read_given(FLAG, path, "text", str, most=LARGEST_ARRIVALS)
-    if text.partition("\n")[0].strip() not in (TRACE_COLUMNS, TRACE_COLUMNS + TRACE_PREFIX_COLUMNS):
-        raise UsageError(
-            f"{path}: not a trace; the first line must be {TRACE_COLUMNS}[{TRACE_PREFIX_COLUMNS}]: "
-            f"{PAGE} says how to make it."
-        )
-    reader = csv.reader(text.splitlines(), strict=True)
-    recorded = list[Recorded]()
-    empty = 0
-    try:
-        names = next(reader)
-        for cells in filter(None, reader):
-            if cells[1:3] == ["", ""]:  # the recorded request failed, so it has no lengths
-                empty += 1
-                continue
-            recorded.append(recorded_request(f"{path}: line {reader.line_num}", reader.line_num, names, cells))
-    except csv.Error as error:
-        raise UsageError(f"{path}: line {reader.line_num}: {error}.") from None
+    recorded, empty = recorded_rows(path)
     requests = list[Recorded]()
     unfit = 0
-    for request in sorted(recorded, key=attrgetter("at_s")):
+    for request in sorted(recorded, key=attrgetter("at_s")):  # The rows may be in any order.
         if len(requests) == most:
             break
         if context and request.prompt_tokens + request.output_tokens > context:
@@ -93,6 +74,35 @@ def read_trace(path: Path, most: int | None = None, context: int | None = None) 
             "requests/s on average."
         )
     return trace
+
+
+def recorded_rows(path: Path) -> tuple[list[Recorded], int]:
+    """Return the requests of a trace in the order of its rows, and the number of rows without lengths.
+
+    Such a row is of a request that failed when it was recorded. Raises UsageError if the file is missing or no trace,
+    or if a row is damaged.
+    """
+    if not path.exists():
+        raise unknown_file_error(FLAG, str(path), list(ARRIVAL_SHAPES))
+    text = read_given(FLAG, path, "text", str, most=LARGEST_ARRIVALS)
+    if text.partition("\n")[0].strip() not in (TRACE_COLUMNS, TRACE_COLUMNS + TRACE_PREFIX_COLUMNS):
+        raise UsageError(
+            f"{path}: not a trace; the first line must be {TRACE_COLUMNS}[{TRACE_PREFIX_COLUMNS}]: "
+            f"{PAGE} says how to make it."
+        )
+    reader = csv.reader(text.splitlines(), strict=True)
+    recorded = list[Recorded]()
+    empty = 0
+    try:
+        names = next(reader)
+        for cells in filter(None, reader):
+            if cells[1:3] == ["", ""]:
+                empty += 1
+                continue
+            recorded.append(recorded_request(f"{path}: line {reader.line_num}", reader.line_num, names, cells))
+    except csv.Error as error:
+        raise UsageError(f"{path}: line {reader.line_num}: {error}.") from None
+    return recorded, empty
 
 
 def recorded_request(where: str, line: int, names: list[str], cells: list[str]) -> Recorded:
