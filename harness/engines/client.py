@@ -195,7 +195,7 @@ class Client:
         tokens = client_tokens
         if stated_tokens and not has_ids:  # The engine may have made more tokens than the text shows.
             tokens = stated_tokens
-        fewest_at_limit = float(sampling.max_new_tokens)  # the tokens of an answer that its limit ended
+        fewest_at_limit = float(sampling.max_new_tokens)  # the tokens of an answer that this limit ended
         is_estimate = not has_ids and not stated_tokens
         if is_estimate:  # Encoded here, the text may have fewer tokens than the engine made.
             fewest_at_limit *= TEXT_SHARE
@@ -213,7 +213,7 @@ class Client:
             messages=reading.messages,
             usage=usage,
             rushed=reading.rushed,
-            is_capped=end.end == "length" and tokens < fewest_at_limit,  # by a lower limit of the server's own
+            is_capped=end.end == "length" and tokens < fewest_at_limit,  # A lower limit of the server's own ended it.
             end=unusual_word,
             model=other_model,
             is_hidden=is_hidden,

@@ -155,13 +155,14 @@ def choice_request(prompt: Content, model: str, choices: Sequence[int]) -> bytes
 def choice_logprobs(page: bytes, choices: Sequence[int]) -> ChoiceLogprobs | None:
     """Return the log-probabilities of the choices, from the answer to a request of `choice_request`.
 
-    None if one is missing, or if they are no finite numbers. The server's probabilities are over the whole vocabulary.
-    Here they are scaled so that the choices' probabilities sum up to 1.
+    The server's probabilities are over the whole vocabulary. Here they are scaled so that the choices' probabilities
+    sum up to 1. None if a choice is missing, or if the numbers are not finite. The prompt tokens from the server's
+    cache are returned, too, if it counts them.
     """
     try:
         message = from_json(page)
-        top = message["choices"][0]["logprobs"]["top_logprobs"][0]
-        logprobs = [float(top[f"token_id:{token}"]) for token in choices]
+        logprob_by_name = message["choices"][0]["logprobs"]["top_logprobs"][0]  # of the answer's only token
+        logprobs = [float(logprob_by_name[f"token_id:{token}"]) for token in choices]
         largest = max(logprobs)  # subtracted before `exp`, which would otherwise underflow
         total = math.fsum(math.exp(logprob - largest) for logprob in logprobs)
         log_of_sum = largest + math.log(total)

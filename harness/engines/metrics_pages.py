@@ -67,10 +67,10 @@ def page_notes(text: str, names: Collection[str]) -> Iterator[str]:
 
 
 def foreign_labels(text: str) -> Mapping[str, set[str]]:
-    """Return the labels outside OWN_LABELS that have several values among rows that are counted together.
+    """Return by which labels rows that are counted together differ, and the values of each of these labels.
 
-    The result has these values by label. A row without the label counts as one with an empty value. Rows are counted
-    together if they have the same metric and the same values of OWN_LABELS.
+    Rows are counted together if they have the same metric and the same values of OWN_LABELS. A row without a label
+    counts as one with an empty value.
     """
     # The other labels of each row, by the metric and the values of OWN_LABELS that rows of a group share.
     groups: dict[tuple[str, frozenset[tuple[str, str]]], list[dict[str, str]]] = defaultdict(list)

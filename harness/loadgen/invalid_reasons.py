@@ -173,7 +173,8 @@ def early_stopping(values: Entries) -> Reasons:
             problems.append(f"{too_few(limit.name)}, {int(more[1]):,} more within the limit are needed")
         elif fewest:  # This number is the same for all latencies, so the sentence is, too.
             problems.append(f"{too_few('latency')}, {int(fewest[1]):,} are needed")
-    # No logged sentence has a number. Where a limit was exceeded, the reason about that limit says enough.
+    # Without a number in the log, the sentence only says that the queries are too few. If a limit was exceeded, the
+    # reason about that limit says enough.
     if not problems and not is_over_limit:
         problems = [too_few("latency")]
     for sentence in dict.fromkeys(problems):  # each sentence once

@@ -339,6 +339,19 @@ def latency_summary(times: Iterable[Measured]) -> Latency | None:
     return Latency(ranked[0], mean, ranked[-1], *points)
 
 
+def clock_gap_ms(requests: Sequence[Request], samples: Sequence[Sample]) -> float:
+    """Return by how many milliseconds the client's clock is ahead of LoadGen's. 0 without requests.
+
+    LoadGen issued each request at `scheduled_ms` + `delay_ms` of its clock. The client received it at `begin_s` of its
+    own clock. The difference is the gap of the clocks and the delay between the two. The smallest difference has hardly
+    any delay.
+    """
+    differences_ms = []
+    for request, sample in zip(requests, samples, strict=True):
+        differences_ms.append(1e3 * request.begin_s - sample.scheduled_ms - sample.delay_ms)
+    return min(differences_ms, default=0.0)
+
+
 def take_times(requests: Sequence[Request], folder: Path) -> None:
     """Replace the client's times of each request by LoadGen's own, and compress the trace that they come from.
 
@@ -348,17 +361,11 @@ def take_times(requests: Sequence[Request], folder: Path) -> None:
     samples = read_trace(folder)
     if [sample.index for sample in samples] != [request.sample for request in requests]:
         raise LogError(f"{folder / TRACE_FILE} belongs to another test: its samples are not those that were issued.")
-    # LoadGen issued each request at `scheduled_ms` + `delay_ms` of its clock. The client noted when it received the
-    # request, `begin_s`, by its own clock. The difference is the gap of the clocks plus the delay between the two. The
-    # smallest difference has hardly any delay.
-    differences_ms = []
-    for request, sample in zip(requests, samples, strict=True):
-        differences_ms.append(1e3 * request.begin_s - sample.scheduled_ms - sample.delay_ms)
-    clock_gap_ms = min(differences_ms, default=0.0)
+    gap_ms = clock_gap_ms(requests, samples)
     test_begin_ms = min((sample.scheduled_ms for sample in samples), default=0.0)
     for request, sample in zip(requests, samples, strict=True):
         if request.sent_ms is not None:
-            sent_at_ms = 1e3 * request.begin_s + request.sent_ms - clock_gap_ms  # by LoadGen's clock
+            sent_at_ms = 1e3 * request.begin_s + request.sent_ms - gap_ms  # by LoadGen's clock
             request.sent_ms = max(0.0, sent_at_ms - sample.scheduled_ms)
         request.issued_s = (sample.scheduled_ms - test_begin_ms) / 1e3
         request.latency_ms = sample.latency_ms
