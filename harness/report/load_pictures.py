@@ -29,7 +29,7 @@ def series_styles() -> Iterator[tuple[str, str]]:
 
 SERIES_STYLES = list(series_styles())
 Style = tuple[str, str, str] | None  # name, color and shape of a run among several; None for a single run
-Styled = Sequence[tuple[LoadPicture, Style]]
+StyledPictures = Sequence[tuple[LoadPicture, Style]]  # the pictures of the runs that a panel shows
 
 
 def load_curves(pictures: Mapping[str, LoadPicture]) -> list[Panel]:
@@ -38,13 +38,13 @@ def load_curves(pictures: Mapping[str, LoadPicture]) -> list[Panel]:
     `pictures` has the tests of one run or of several, by the name of the run. With several runs, all tests of a run
     have the run's style: a name, a color and a shape. A single run has none (None): its tests differ by their outcomes.
     """
-    styled = list[tuple[LoadPicture, Style]]()
+    styled_pictures = list[tuple[LoadPicture, Style]]()
     # If there are more runs than styles, the styles begin again.
     for (name, picture), (color, shape) in zip(pictures.items(), cycle(SERIES_STYLES), strict=False):
         style = (name, color, shape) if len(pictures) > 1 else None
-        styled.append((picture, style))
+        styled_pictures.append((picture, style))
     kinds = dict.fromkeys(chain.from_iterable(picture.axes for picture in pictures.values()))
-    return [*(latency_panel(kind, styled) for kind in kinds), speed_panel(styled)]
+    return [*(latency_panel(kind, styled_pictures) for kind in kinds), speed_panel(styled_pictures)]
 
 
 def marked_series(
@@ -91,14 +91,14 @@ def color_of(picture: LoadPicture, load_point: LoadPoint) -> str:
     return "red"
 
 
-def latency_panel(kind: str, styled: Styled) -> LinePanel:
+def latency_panel(kind: str, styled_pictures: StyledPictures) -> LinePanel:
     """Return the panel of one kind of latency: an upright line for each test from its lowest percentile to its highest.
 
     The top of each line has a mark. No line joins loads, since nothing was measured between them. Limits are lines
     across.
     """
     series, limits = list[Series](), dict[float, str]()
-    for picture, style in styled:
+    for picture, style in styled_pictures:
         tops = []
         for load_point in picture.loads:
             line = line_of_percentiles(load_point.test, kind, picture.points)
@@ -109,7 +109,7 @@ def latency_panel(kind: str, styled: Styled) -> LinePanel:
         limit = picture.limits.get(kind)
         if limit:
             limits[limit] = f"limit {number(limit)} ms"
-    axis_texts = sorted({picture.axis for picture, _style in styled})
+    axis_texts = sorted({picture.axis for picture, _style in styled_pictures})
     has_only_rates = axis_texts == [Poisson.unit]
     if any(item.is_hollow for item in series):
         axis_texts.append(HOLLOW_NOTE)
@@ -144,13 +144,13 @@ def line_of_percentiles(test: Outcome, kind: str, percentiles: Iterable[str]) ->
     return [(test.load, min(known_times_ms)), (test.load, max(known_times_ms))]
 
 
-def speed_panel(styled: Styled) -> LinePanel:
+def speed_panel(styled_pictures: StyledPictures) -> LinePanel:
     """Return the panel of output tokens/s of a GPU, or of the whole machine, against output tokens/s of one user.
 
     For a single run, it also marks the best tests and names the best load.
     """
     series, points = list[Series](), list[Point]()
-    for picture, style in styled:
+    for picture, style in styled_pictures:
         points += [point for point, _load_point in picture.speeds]
         # The panel of latency above has the legend of a single run's marks.
         series += marked_series(picture, style, picture.speeds, named=False)
@@ -159,7 +159,7 @@ def speed_panel(styled: Styled) -> LinePanel:
             series += [*best_rings(picture), label_of_best_load(picture)]
     across = Scale.of([LABEL_ROOM_FACTOR * of_user for of_user, _of_machine in points])
     down = Scale.of([LABEL_ROOM_FACTOR * of_machine for _of_user, of_machine in points])
-    machine = "GPU" if any(picture.summary.gpus for picture, _style in styled) else "machine"
+    machine = "GPU" if any(picture.summary.gpus for picture, _style in styled_pictures) else "machine"
     return LinePanel(
         "Throughput against interactivity",
         x="output tokens/s of one user",

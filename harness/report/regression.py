@@ -118,17 +118,18 @@ def parse_condition(text: str) -> Condition:
     metric = metric_named(name)
     if metric is None:
         raise UsageError(f"--fail-if {text!r}: no metric {name}{given_values.spelling_hint(name, METRIC_NAMES)}")
-    if percent and not sign:
+    is_of_change = bool(percent)
+    if is_of_change and not sign:
         likely_sign = "-" if comparison == "<" else "+"
         raise UsageError(f"--fail-if {text!r}: a change has a sign, as in {name}{comparison}{likely_sign}{digits}%.")
-    if percent and float(sign + digits) <= LARGEST_LOSS_PERCENT:
-        raise UsageError(f"--fail-if {text!r}: nothing can lose {digits} % or more.")
-    if sign and not percent:
+    if sign and not is_of_change:
         raise UsageError(
             f"--fail-if {text!r}: a change is in percent of the baseline, as in {name}{comparison}{sign}3%."
         )
     bound = float(sign + digits)
-    return Condition(text, metric, is_upper_bound=comparison == ">", bound=bound, is_of_change=bool(percent))
+    if is_of_change and bound <= LARGEST_LOSS_PERCENT:
+        raise UsageError(f"--fail-if {text!r}: nothing can lose {digits} % or more.")
+    return Condition(text, metric, is_upper_bound=comparison == ">", bound=bound, is_of_change=is_of_change)
 
 
 def is_derived_setting(name: str) -> bool:
