@@ -54,11 +54,11 @@ def build_prompts(data: QuestionSet, shots: int, tokenizer: Tokenizer, context: 
                 still_unfit.append(question)
         unfit = still_unfit
     if unfit:
-        length, longest = longest_prompt([prompts[question] for question in unfit])
+        longest_tokens, question = longest_prompt([prompts[question] for question in unfit])
         counts = f"{len(unfit):,} of {len(data.test):,} questions"
         raise UsageError(
-            f"{counts} do not fit --max-model-len {context} without examples: {longest.subject} {longest.number} needs "
-            f"{length + 1}."
+            f"{counts} do not fit --max-model-len {context} without examples: {question.subject} {question.number} "
+            f"needs {longest_tokens + 1}."
         )
     return [prompts[question] for question in data.test]
 

@@ -78,14 +78,18 @@ def write_entry(entry: Entry, description: Description, system: str, base: Path)
     """
     entry_path = Path(system) / entry.benchmark / entry.scenario
     results = base / "results" / entry_path
-    code, compliance, measurements = "src", results, results / "measurements.json"
     if entry.config.round == "5.1":
-        code, compliance = "code", base / "compliance" / entry_path
+        code = base / "code"
+        compliance = base / "compliance" / entry_path
         measurements = base / "measurements" / entry_path / f"{system}_{IMPLEMENTATION}_{entry.scenario}.json"
+    else:
+        code = base / "src"
+        compliance = results
+        measurements = results / "measurements.json"
     write_results(entry, results)
     write_measurements(entry, description, measurements)
     copy_test06(entry, compliance)
-    copy_code(base / code / entry.benchmark)
+    copy_code(code / entry.benchmark)
 
 
 def checker_description(description: Description) -> Description:
