@@ -318,12 +318,12 @@ class OpenAI(Engine):
     def limit_in_flight(self, most: int) -> int:
         """Keep at most `most` requests in flight at all servers together, at least one at each.
 
-        Return the limit for each server. The new limit does not count requests that are in flight already, so this must
-        be called between two tests.
+        Return the limit for each server (`max_in_flight`), as --max-in-flight gives it. The new limit does not count
+        requests that are in flight already, so this must be called between two tests.
         """
         per_server = max(1, most // len(self.config.endpoint))
         self.config = self.config.with_settings(max_in_flight=per_server)
-        self._slots = asyncio.Semaphore(self.config.most_in_flight)  # the new limit x the number of servers
+        self._slots = asyncio.Semaphore(self.config.most_in_flight)  # the limit of all servers together
         self.args["max_in_flight"] = per_server
         return per_server
 
