@@ -455,10 +455,11 @@ def memory(config: RunConfig) -> str:
     gpus, tokens = nvml.gpus(), config.least_context
     weights, sequence = checkpoint.weight_bytes(config), checkpoint.cache_bytes(config, tokens)
     gpus_per_copy, _copies = parallelism(config, gpus, weights)
-    free, place = system.free_memory_bytes(), "of main memory are free"
     if gpus:
         smallest = min(gpu.memory for gpu in gpus)
         free, place = int(config.memory_share * smallest), "of each GPU are vLLM's"
+    else:
+        free, place = system.free_memory_bytes(), "of main memory are free"
     # Both are split over the GPUs that share one copy of the model.
     weights_each, sequence_each = weights / gpus_per_copy, sequence / gpus_per_copy
     need = f"{gib_text(weights_each)} GiB of weights and {gib_text(sequence_each)} for {tokens:,} tokens"

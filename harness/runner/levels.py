@@ -300,18 +300,14 @@ class LevelSearchState:
     def judge(self, level: int, is_final: bool) -> None:
         """Test a level (a number of requests in flight) until it needs no further test, or the search is over.
 
-        A level that keeps the limits is tested once more only if a p99 is near its limit and the level may be the
-        result of the search (`is_final`).
+        A level that seems to be the result of the search (`is_final`) is confirmed by a second test if the first was
+        not sure.
         """
-        while not self.is_over:
-            result_so_far = self.levels.get(level)
-            if result_so_far:
-                needs_confirmation = is_final and result_so_far.test_count == 1
-                if result_so_far.is_sure or (result_so_far.keeps_limits and not needs_confirmation):
-                    return
+        while not self.is_over and self.needs_test(level, is_final):
             self.test_count += 1
+            earlier = self.levels.get(level)
+            tests_of_level = earlier.test_count + 1 if earlier else 1
             outcome = self.test(level)  # the outcome of all tests of this level together
-            tests_of_level = result_so_far.test_count + 1 if result_so_far else 1
             if outcome is None:  # The server refused requests. An infinite share needs no second test.
                 self.levels[level] = LevelResult(tests_of_level, p99_share=inf)
             else:
@@ -319,6 +315,20 @@ class LevelSearchState:
                 is_doubtful = outcome.is_buffered or bool(outcome.background_load)
                 p99_share = max(self.goal.shares(outcome))  # of TTFT's limit or of TPOT's, whichever is larger
                 self.levels[level] = LevelResult(tests_of_level, p99_share, is_doubtful)
+
+    def needs_test(self, level: int, is_final: bool) -> bool:
+        """Tell whether a level must be tested, for the first time or again.
+
+        A level that is not sure is tested again if it exceeds the limits, or if it was tested only once and may be the
+        result of the search (`is_final`).
+        """
+        result = self.levels.get(level)
+        if result is None:
+            return True
+        if result.is_sure:
+            return False
+        needs_confirmation = is_final and result.test_count == 1
+        return not result.keeps_limits or needs_confirmation
 
 
 def level_between(low: int, high: int, most: int) -> int:

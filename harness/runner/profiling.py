@@ -29,7 +29,7 @@ def run_profile(plan: Plan, session: LoadGenSession) -> Profile:
     session.display.stage("profiling", "load")
     folder, engine, requests = session.folder.subfolder(PROFILE_FOLDER), session.engine, session.library.requests
     measured = log.read(session.folder.path / run_folder.TEST_FOLDERS["performance"])
-    ramp = ramp_s(plan, measured, engine.concurrency)
+    ramp = ramp_s(plan, measured, engine.concurrency)  # The profiler starts after these seconds of load.
     if plan.config.sort_by_length:  # The tests sent the longest prompts first, too.
         requests = sorted(requests, key=prompt_length, reverse=True)
     try:

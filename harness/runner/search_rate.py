@@ -73,11 +73,10 @@ class SearchedRate(RateSource):
         goal = Goal.of(plan)
         full_tests = FullTests(tests.attempts, probes_that_count(tests.probes), goal, tests.lone)
         note = full_tests.summary
-        rate = full_tests.next_rate  # the rate of a further test that would be worthwhile; None if there is none
-        if rate and tests.left_s < goal.reserved_s(rate):
-            length = duration_text(goal.full_s(rate))
-            given_minutes = plan.config.minutes
-            note += f"; left out for --minutes {given_minutes:g}: a full test of {length} at {number(rate)} queries/s"
+        next_rate = full_tests.next_rate  # the rate of a further test that is worth its time; None if none is
+        if next_rate and tests.left_s < goal.reserved_s(next_rate):
+            left_out = f"a full test of {duration_text(goal.full_s(next_rate))} at {number(next_rate)} queries/s"
+            note += f"; left out for --minutes {plan.config.minutes:g}: {left_out}"
         server_change = caution_on_changed_server(tests.all)
         if server_change:
             note += f"; {server_change}"
@@ -155,15 +154,16 @@ class QuickEstimate(RateSource):
         return quick.CEILING_S
 
     def find(self, bench: Bench) -> Plan:
-        """Estimate the rates that keep the limits, and write the estimate. Return the plan as it was.
+        """Estimate the rates that keep the limits, and write the estimate. Return the plan, whose load stays as it was.
 
         No full test follows. Raises EndpointError if no request was answered before the time was over.
         """
         longest_s = self.longest_s(bench.plan)
         given_max_in_flight = bench.run.config.max_in_flight
-        bench.session.until = monotonic() + longest_s  # the time at which an unfinished measurement is cut off
+        until = monotonic() + longest_s
+        bench.session.until = until  # An unfinished measurement is cut off at this time.
         # `may_shorten`: a probe of an estimate needs no verdict of LoadGen, so it may have too few queries for one.
-        measurements = search.estimate(replace(bench, until=bench.session.until, may_shorten=True))
+        measurements = search.estimate(replace(bench, until=until, may_shorten=True))
         if not measurements.lone.latency_s:  # 0: the first request, which is sent alone, was not answered.
             raise EndpointError(f"no request was answered within {duration_text(longest_s)}: see the server's log.")
         plan = bench.plan
@@ -219,11 +219,11 @@ def attempt_text(plan: Plan, result: TestResult, tests: DoneTests) -> str:
 
 
 def plan_from_search(plan: Plan, measurements: Measurements, left_s: float = inf) -> Plan:
-    """Return the plan with the highest rate that a full test is expected to keep in the `left_s` seconds that are left.
+    """Return the plan of the first full test, at the highest rate that it is expected to keep by the measurements.
 
-    If such a test takes too long, the rate is lowered a little, but not below LOWERED_SHARE of that rate. LoadGen sends
-    whole passes over the samples, so a slightly lower rate may need a pass less to last long enough. Raises
-    NotAcceptedError if a single request already exceeds a limit, and UsageError if --minutes is too short.
+    If that test takes longer than the `left_s` seconds that are left, the rate is lowered, to no less than
+    LOWERED_SHARE of it: LoadGen sends whole passes over the samples, and a slightly lower rate may need a pass less.
+    Raises NotAcceptedError if a single request already exceeds a limit, and UsageError if --minutes is too short.
     """
     goal, lone = Goal.of(plan), measurements.lone  # `lone` has the times of a request with no other in flight.
     if lone.is_over(goal):
@@ -236,19 +236,23 @@ def plan_from_search(plan: Plan, measurements: Measurements, left_s: float = inf
         if measurements.burst:  # Many requests were sent at once, which shows a higher rate.
             guessed_rate = measurements.burst.qps(lone)
         raise too_short(plan, guessed_rate, left_s)
-    best_rate = first_rate(measurements)  # for the first full test, with a margin for what short probes cannot show
-    rate = goal.rate_in_time(best_rate, left_s)
-    if rate is None or rate < LOWERED_SHARE * best_rate:
-        raise too_short(plan, best_rate, left_s)
-    reason = measurements.candidate.reason  # why this rate is the best one by the probes
-    if rate < best_rate:
-        reason += f", lowered from {number(best_rate)} for --minutes {plan.config.minutes:g}"
-    loads = [probe.load for probe in measurements.probes]
+    wanted_rate = first_rate(measurements)
+    rate = goal.rate_in_time(wanted_rate, left_s)
+    if rate is None or rate < LOWERED_SHARE * wanted_rate:
+        raise too_short(plan, wanted_rate, left_s)
+    reason = measurements.candidate.reason  # why the measurements imply this rate
+    if rate < wanted_rate:
+        reason += f", lowered from {number(wanted_rate)} for --minutes {plan.config.minutes:g}"
+    note = f"server_target_qps = {number(rate)} queries/s ({reason}, after {probes_text(measurements.probes)})"
+    return plan.with_note(note, target_qps=rate)
+
+
+def probes_text(probes: Sequence[Outcome]) -> str:
+    """Return in words how many probes ran at which rates."""
+    loads = [probe.load for probe in probes]
     lowest, highest = number(min(loads)), number(max(loads))
     load_range = lowest if lowest == highest else f"{lowest} to {highest}"
-    probes = f"{plural(len(loads), 'probe')} at {load_range} queries/s"
-    note = f"server_target_qps = {number(rate)} queries/s ({reason}, after {probes})"
-    return plan.with_note(note, target_qps=rate)
+    return f"{plural(len(loads), 'probe')} at {load_range} queries/s"
 
 
 def too_short(plan: Plan, rate: float, left_s: float) -> UsageError:

@@ -39,7 +39,7 @@ from harness.results.history_line import scatter
 from harness.results.outcome import Outcome
 from harness.results.summary import Summary
 from harness.runner import doctor, profiling, test06_run
-from harness.runner.load_source import DoneTests
+from harness.runner.load_source import DoneTests, RateSource
 from harness.runner.rate import find_rate, left_s, rate_source
 from harness.runner.samples import are_local, official_samples, prepare_plan, read_samples
 from harness.runner.start import start
@@ -145,12 +145,13 @@ def prepare_run(
     given, the run sends the same requests as that session.
     """
     tokenizer = pretrained.load_tokenizer(config)
-    plan, workload = prepare_plan(config, tokenizer)
+    plan, user_samples = prepare_plan(config, tokenizer)
     run = BenchmarkRun.begin(plan, folder, display)
-    library = workload or official_samples(plan, tokenizer)
+    library = user_samples or official_samples(plan, tokenizer)
     run.facts.data = library.source
     run.facts.mean_prompt_tokens = round(library.mean_prompt_tokens, 1)
-    run.facts.weights = quantization.format_of(config) if config.is_in_process else None  # None: a server's, not known
+    if config.is_in_process:  # The weights of a server are not known.
+        run.facts.weights = quantization.format_of(config)
     run.facts.card_limits = run_limits(config, nvml.gpus())
     notes = (*plan.notes, *library.notes)
     run.adopt(replace(plan, official_data=library.official, notes=notes))
@@ -219,16 +220,12 @@ def continue_session(run: BenchmarkRun, library: Library, earlier: PreparedRun) 
     What is known of the engine is taken over from the earlier run.
     """
     engine, facts, earlier_facts = earlier.session.engine, run.facts, earlier.run.facts
-    facts.engine, facts.engine_start_s, facts.engine_args = (
-        earlier_facts.engine,
-        earlier_facts.engine_start_s,
-        earlier_facts.engine_args,
-    )
-    facts.kernels, facts.concurrency, facts.checkpoint = (
-        earlier_facts.kernels,
-        earlier_facts.concurrency,
-        earlier_facts.checkpoint,
-    )
+    facts.engine = earlier_facts.engine
+    facts.engine_start_s = earlier_facts.engine_start_s
+    facts.engine_args = earlier_facts.engine_args
+    facts.kernels = earlier_facts.kernels
+    facts.concurrency = earlier_facts.concurrency
+    facts.checkpoint = earlier_facts.checkpoint
     # The engine goes on writing to the log of the run that started it. This run gets a second name of that file, if the
     # file system has such links.
     with contextlib.suppress(OSError):
@@ -287,7 +284,29 @@ def measure_performance(run: BenchmarkRun, session: LoadGenSession) -> None:
     Tests before the last are recorded as attempts. If an attempt is the one that counts, its logs take the place of the
     performance test's. In the end, a line with the result is printed.
     """
-    attempts, source = run.facts.attempts, rate_source(run.config)
+    source = rate_source(run.config)
+    tests = run_attempts(run, session, source)
+    result = tests.attempts[-1]
+    final_plan = source.conclude(run.plan, tests)
+    if final_plan is not run.plan:  # The plan has a note on all attempts, and the rate of the attempt that counts.
+        result = attempt_that_counts(run, session, result, final_plan.target_qps)
+        run.adopt(final_plan)
+    if run.plan.concurrency or run.config.batches:  # The test is the last row of a curve over concurrencies or batches.
+        bench.leave_row(run.display, bench.keep_test(run, run.plan, result))
+        return
+    speed = "no tokens"
+    if result.tokens_per_sec:
+        speed = f"{number(result.tokens_per_sec)} output tokens/s"
+    run.display.leave_line(f"performance test: {result.verdict.word}, {speed}")
+
+
+def run_attempts(run: BenchmarkRun, session: LoadGenSession, source: RateSource) -> DoneTests:
+    """Run the performance test until its source has no better rate or allows no further attempt.
+
+    Returns all tests so far. The last one's logs are those of the performance test. The logs of each attempt before are
+    in a folder of their own, and its outcome is in the run's facts.
+    """
+    attempts = run.facts.attempts
     lone_request = None  # the times of a request with no other in flight; a search has measured them
     if run.facts.lone_request_s:
         lone_request = LoneRequest(*run.facts.lone_request_s)
@@ -296,30 +315,27 @@ def measure_performance(run: BenchmarkRun, session: LoadGenSession) -> None:
         attempt = test_outcome.outcome_of(test, run.plan, session.folder.path)
         tests = DoneTests(run.facts.probes, [*attempts, attempt], left_s(run, session), lone_request)
         if len(attempts) >= source.corrections:  # No further attempt is allowed.
-            break
+            return tests
         better_plan = source.correct(run.plan, test.result, tests)
         if not better_plan:  # No other rate is better, or there is no time for another test.
-            break
+            return tests
         attempts.append(move_attempt(session, attempt, len(attempts) + 1))
         run.adopt(better_plan)
-    final_plan = source.conclude(run.plan, tests)
-    if final_plan is not run.plan:  # The plan has a note on all attempts, and the rate of the attempt that counts.
-        best = valid_attempt_at(attempts, final_plan.target_qps)
-        is_last_attempt_best = attempt.load == final_plan.target_qps
-        if (
-            best and not is_last_attempt_best
-        ):  # The last attempt's folder moves away, and the best one's takes its place.
-            attempts[attempts.index(best)] = move_attempt(session, attempt, len(attempts) + 1)
-            (run.folder.path / best.folder).rename(run.folder.path / TEST_FOLDERS["performance"])
-            attempt = best
-        run.adopt(final_plan)
-    if run.plan.concurrency or run.config.batches:  # The test is the last row of a curve over concurrencies or batches.
-        bench.leave_row(run.display, bench.keep_test(run, run.plan, attempt))
-        return
-    speed = "no tokens"
-    if attempt.tokens_per_sec:
-        speed = f"{number(attempt.tokens_per_sec)} output tokens/s"
-    run.display.leave_line(f"performance test: {attempt.verdict.word}, {speed}")
+
+
+def attempt_that_counts(run: BenchmarkRun, session: LoadGenSession, last: Outcome, rate: float | None) -> Outcome:
+    """Return the attempt at `rate`, and put its logs in the place of the performance test's.
+
+    If that is not the last attempt, the logs of both change places. If no earlier attempt at the rate was VALID, the
+    last one counts.
+    """
+    attempts = run.facts.attempts  # those before the last
+    best = valid_attempt_at(attempts, rate)
+    if best is None or last.load == rate:
+        return last
+    attempts[attempts.index(best)] = move_attempt(session, last, len(attempts) + 1)
+    (run.folder.path / best.folder).rename(run.folder.path / TEST_FOLDERS["performance"])
+    return best
 
 
 def valid_attempt_at(attempts: Sequence[Outcome], rate: float | None) -> Outcome | None:
@@ -352,10 +368,10 @@ def report(run: BenchmarkRun) -> Summary:
     run.save()
     summary = rendering.build_report(run.folder.path)
     line = rendering.history_line(summary)
-    # How far the scenario's main metric ranged in earlier runs of this set-up, in words. This run is not in the history
-    # before `finish` adds it.
-    headline = summary.scenario.headline
-    scatter_text = scatter(line, headline, metrics.METRIC_BY_NAME[headline].label, read_history(config.results_dir))
+    main_metric = metrics.METRIC_BY_NAME[summary.scenario.headline]
+    # In words, how far the metric ranged in earlier runs of this set-up. This run is not in the history before `finish`
+    # adds it.
+    scatter_text = scatter(line, main_metric.name, main_metric.label, read_history(config.results_dir))
     finish(run.folder, line, config.keep_all, display.leave_line)
     with report_os_error(display.leave_line, f"{config.results_dir / 'index.md'} could not be written"):
         rendering.write_index(config.results_dir)

@@ -23,9 +23,9 @@ def check_installed(is_wanted: bool) -> None:
 
 
 def send_to_mlflow(folder: Path, wanted: bool, results_dir: Path, say: Callable[[str], None]) -> None:
-    """Send a finished folder to MLflow, if the user asked for it by a flag or by MLflow's environment variable.
+    """Send a finished folder to MLflow, if the user asked for it by a flag (`wanted`) or by MLflow's own variable.
 
-    This happens in a separate process, so that no error there can fail the run: `say` prints how it ended. If it failed
+    This happens in a separate process, so that no error there can fail the run. `say` prints how it ended. If it failed
     or took too long, the text has the command that sends the folder later.
     """
     if not wanted and not os.environ.get("MLFLOW_TRACKING_URI"):
@@ -42,12 +42,12 @@ def send_to_mlflow(folder: Path, wanted: bool, results_dir: Path, say: Callable[
         return
     is_sent = process.returncode == DONE
     output = process.stdout if is_sent else process.stderr
-    # The last line says where the run was logged, or what went wrong.
-    last_line = output.strip().rpartition("\n")[2].removeprefix("error: ") or f"exit code {process.returncode}"
+    _, _, last_line = output.strip().rpartition("\n")  # It says where the run was logged, or what went wrong.
+    message = last_line.removeprefix("error: ") or f"exit code {process.returncode}"
     if is_sent:
-        say(f"MLflow: {last_line}")
+        say(f"MLflow: {message}")
     else:
-        say(f"MLflow: not sent: {last_line}; {later_command(folder, results_dir)}")
+        say(f"MLflow: not sent: {message}; {later_command(folder, results_dir)}")
 
 
 def later_command(folder: Path, results_dir: Path) -> str:

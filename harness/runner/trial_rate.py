@@ -139,20 +139,30 @@ def last_offline_rate(
     planned_run = Comparable(plan.work, settings, {"gpus": gpus})
     last_rate = None
     for line in history_lines:  # The latest run has the last line, so of all that fit its rate stays.
+        if line.get("scenario") != offline_scenario:
+            continue
         earlier_run = Comparable.from_history(line)
         # A line of an old version does not say which work the engine had, such as the workload. Its work is taken to
         # fit.
         if not earlier_run.work:
             earlier_run = earlier_run._replace(work=plan.work)
-        is_offline = line.get("scenario") == offline_scenario
-        if not is_offline or differences(planned_run, earlier_run, IGNORED_IN_OFFLINE_RUN):
-            continue
-        match line:
-            case {"tokens_per_sec": int() | float() as speed, "mean_new_tokens": int() | float() as length}:
-                if speed > 0 and length > 0:
-                    origin = f"{speed:,.1f} tokens/s / {length:.1f} tokens per request, from Offline run {line['run']}"
-                    last_rate = speed / length, origin  # Tokens/s, divided by tokens per request, are requests/s.
+        has_same_setup = not differences(planned_run, earlier_run, IGNORED_IN_OFFLINE_RUN)
+        if has_same_setup:
+            last_rate = rate_of_line(line) or last_rate
     return last_rate
+
+
+def rate_of_line(line: Mapping[str, object]) -> tuple[float, str] | None:
+    """Return the requests/s of an Offline run by its line of the history, and in words where this rate comes from.
+
+    None if the line lacks the speed or the mean length of an answer.
+    """
+    match line:
+        case {"tokens_per_sec": int() | float() as speed, "mean_new_tokens": int() | float() as length}:
+            if speed > 0 and length > 0:
+                origin = f"{speed:,.1f} tokens/s / {length:.1f} tokens per request, from Offline run {line['run']}"
+                return speed / length, origin  # Tokens/s, divided by tokens per request, are requests/s.
+    return None
 
 
 def plan_at_share(plan: Plan, full_rate: float, origin: str) -> Plan:
