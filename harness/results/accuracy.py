@@ -120,11 +120,11 @@ SAMPLE_COLUMNS = ("index", "prompt_tokens", "new_tokens", "stop", *ROUGE, "chara
 
 
 def judge_scores(rows: Sequence[Row], task: Task, high_accuracy: bool = False) -> list[ScoreCheck]:
-    """Check each score against its bounds.
+    """Check each score against its bounds, and return a check for each score that has bounds.
 
     If all samples ran, the score itself must keep the bounds, as in the official rule. If only a part ran, the
-    bootstrap interval of the score must keep them. `rows` has the scores of each sample. `high_accuracy` asks for
-    MLPerf's stricter bounds.
+    bootstrap interval of the score must keep them; with very few samples, the check is inconclusive. `rows` has the
+    scores of each sample. `high_accuracy` asks for MLPerf's stricter bounds.
     """
     scores, limits = totals(rows), bounds(task.reference, high_accuracy)
     share_run = len(rows) / task.samples
@@ -133,12 +133,10 @@ def judge_scores(rows: Sequence[Row], task: Task, high_accuracy: bool = False) -
     intervals = {} if is_full_set else score_intervals(rows, list(limits))
     checks = []
     for name, (least, most) in limits.items():
-        scale, high = 1.0, None
         # Only gen_len has an upper bound. It is a sum over all answers, so its bounds are scaled to the part that ran.
-        if most is not None:
-            scale = share_run
-            high = most * scale
+        scale = 1.0 if most is None else share_run
         low = least * scale
+        high = None if most is None else most * scale
         score, interval = getattr(scores, name), intervals.get(name)
         result: GateResult = "INCONCLUSIVE"
         if has_enough_samples:
@@ -248,12 +246,16 @@ def evaluate_answers(folder: Path, plan: Plan, library: sample_library.Library, 
     )
     write_json(folder / "rouge.json", result.flat())
     write_table(folder / "samples.csv", SAMPLE_COLUMNS, sample_rows(rows, answers, stop_reasons, library))
-    rouge_l = [row[ROUGE.index("rougeL")] for row in rows]
-    indexes_by_score = sorted(range(len(rows)), key=rouge_l.__getitem__)  # the lowest score first
-    worst = indexes_by_score[:MOST_WORST_ANSWERS]
+    worst = worst_answers(rows)
     page = templates.render("worst.md.j2", worst=worst, rows=rows, answers=answers, texts=texts, library=library)
     write_text(folder / "worst.md", f"{page}\n")
     return result
+
+
+def worst_answers(rows: Sequence[Row]) -> list[int]:
+    """Return the indexes of the answers with the lowest ROUGE-L, the lowest first, by the scores of each sample."""
+    rouge_l = [row[ROUGE.index("rougeL")] for row in rows]
+    return sorted(range(len(rows)), key=rouge_l.__getitem__)[:MOST_WORST_ANSWERS]
 
 
 def stop_of(answer: Sequence[int], special_ids: Collection[int], most_tokens: int) -> str:

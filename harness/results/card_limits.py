@@ -12,7 +12,7 @@ from typing import NamedTuple, Self
 from harness.config import checkpoint, quantization
 from harness.config.engine import BYTES_PER_WEIGHT, EngineConfig
 from harness.config.parallelism import parallelism
-from harness.config.pretrained import load_shape
+from harness.config.pretrained import ModelShape, load_shape
 from harness.config.run import RunConfig
 from harness.core.file_limits import GIB
 from harness.core.formatting import Measured, number
@@ -54,6 +54,15 @@ class MeanLengths(NamedTuple):
         return f"{prompts}, answers of {number(self.answer, 3)}"
 
 
+def weights_of_layer(shape: ModelShape) -> int:
+    """Return the number of weights in the matrices of one layer: attention and feed-forward."""
+    # Queries and outputs have a matrix for each attention head, keys and values one for each key-value head.
+    heads = shape.num_attention_heads + shape.num_key_value_heads
+    attention = 2 * shape.hidden_size * checkpoint.head_width(shape) * heads
+    feed_forward = 3 * shape.hidden_size * shape.intermediate_size  # the gate, up and down projections
+    return attention + feed_forward
+
+
 class CardLimits(FrozenModel):
     """The quantities that the limits of a run follow from: its model's work, and its GPUs."""
 
@@ -85,16 +94,12 @@ class CardLimits(FrozenModel):
         if the limit does not apply. `missing` says why. Raises UsageError if the model's config cannot be read.
         """
         shape, stored_bytes = load_shape(config), checkpoint.weight_bytes(config)
-        heads, width = shape.num_attention_heads, checkpoint.head_width(shape)
-        # Queries and outputs have a matrix for each attention head, keys and values one for each key-value head.
-        attention = 2 * shape.hidden_size * width * (heads + shape.num_key_value_heads)
-        feed_forward = 3 * shape.hidden_size * shape.intermediate_size  # the gate, up and down projections
-        embedding = shape.vocab_size * shape.hidden_size
+        embedding_weights = shape.vocab_size * shape.hidden_size
         # For a token only one row of the input embeddings is read. Tied embeddings are also the output layer, all of
         # which is read.
         unread_bytes = 0.0
         if not shape.tie_word_embeddings:
-            unread_bytes = embedding * BYTES_PER_WEIGHT[config.precision]
+            unread_bytes = embedding_weights * BYTES_PER_WEIGHT[config.precision]
         gpus_per_copy, copies = parallelism(config, gpus, stored_bytes)
         used_gpus = gpus[: gpus_per_copy * copies]  # The engine uses the first ones.
         names = sorted({gpu.name for gpu in used_gpus})
@@ -113,9 +118,9 @@ class CardLimits(FrozenModel):
         missing = missing_facts(names, arithmetic, has_sheet=card is not None, has_peak=peak is not None)
         limits = cls(
             arithmetic=arithmetic,
-            layer_parameters=shape.num_hidden_layers * (attention + feed_forward),
-            output_parameters=embedding,
-            attention_width=shape.num_hidden_layers * heads * width,
+            layer_parameters=shape.num_hidden_layers * weights_of_layer(shape),
+            output_parameters=embedding_weights,
+            attention_width=shape.num_hidden_layers * shape.num_attention_heads * checkpoint.head_width(shape),
             weight_bytes=int(stored_bytes - unread_bytes),
             kv_bytes=checkpoint.cache_bytes(config, 1),  # the keys and values of a single token
             flops_per_s=flops_per_s,

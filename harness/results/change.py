@@ -154,7 +154,8 @@ class Change(NamedTuple):
         If the sides are equal, if the change has no interval, or if it is unclear, the words say that instead. A very
         large change is given as a multiple, such as "twice as fast".
         """
-        change, (more, less, as_much) = self.speed_change(metric), metric.words  # such as faster, slower, as fast
+        more, less, as_much = metric.words  # such as faster, slower, as fast
+        change = self.speed_change(metric)  # For a time, less is better, but its speed is higher.
         if change.effect == "equal":
             reach_percent = round(100 * change.reach, 1) or 0.1  # never "within 0 %"
             return f"equal within {number(reach_percent, 2)} % ({self.basis})"

@@ -156,11 +156,7 @@ def claims_of(folder: Path) -> Iterator[Claim]:
         except errors.BenchmarkError as error:
             yield Claim(name=f"{name}, its logs", stated="of one test", source="as they are", recomputed=str(error))
             continue
-        # The run must have begun before the test, and the test before the end of the run.
-        times = [config["started"], test.result.started, status["time"]]
-        times_in_order = sorted(times, key=datetime.fromisoformat)
-        times_name = f"{test_folder.name}, beginning of the run and of the test, end of the run"
-        yield Claim(name=times_name, stated=times, source="in order", recomputed=times_in_order)
+        yield order_claim(test, begin=config["started"], end=status["time"])
         yield from rate_claims(test)
         figures_by_source = figures_of_sources(test, is_whole=name == "performance")
         has_steady_part = bool((run.get(name) or {}).get("steady"))
@@ -176,6 +172,17 @@ def claims_of(folder: Path) -> Iterator[Claim]:
         yield from digest_claims(folder, stored_digests)
     for path in sorted(folder.rglob(log_entries.DETAIL)):
         yield from summary_claims(path.parent)
+
+
+def order_claim(test: TestRun, begin: str, end: str) -> Claim:
+    """Return the claim that a run began before its test, and the test before the end of the run.
+
+    `begin` and `end` are the times of the run, in ISO format.
+    """
+    times: list[Any] = [begin, test.result.started, end]
+    name = f"{test.folder.name}, beginning of the run and of the test, end of the run"
+    in_order = sorted(times, key=datetime.fromisoformat)
+    return Claim(name=name, stated=times, source="in order", recomputed=in_order)
 
 
 def figure_claims(name: str, value: float, recomputed: Sequence[tuple[str, Mapping[str, Any]]]) -> Iterator[Claim]:
@@ -248,20 +255,19 @@ def compare_data(name: str, stated: object, source: str, recomputed: object) -> 
 def digest_claims(folder: Path, stored: Mapping[str, str]) -> Iterator[Claim]:
     """Yield the claims that the files are as the run left them, by the SHA-256 that it stored of each file (`stored`).
 
-    A program may have stored a file's text in another form, such as with other line ends. All files in the same form
-    are one claim. Files that macOS or Windows add do not count.
+    A program may since have saved a file's text in another form, such as with other line ends. All files in the same
+    form are one claim more, and each of them counts as unchanged. So do files that macOS or Windows add.
     """
     current = file_digests(folder)
     names_by_form: dict[str, list[str]] = {}
     for name, digest in stored.items():
         if is_litter(Path(name)):
-            current[name] = digest  # so that it counts as unchanged
-            continue
-        is_changed = name in current and current[name] != digest
-        form = form_of(folder / name, digest) if is_changed else ""
-        if form:
-            names_by_form.setdefault(form, []).append(name)
-            current[name] = digest  # so that it has only the claim of its form
+            current[name] = digest
+        elif name in current and current[name] != digest:
+            form = form_of(folder / name, digest)
+            if form:
+                names_by_form.setdefault(form, []).append(name)
+                current[name] = digest
     for form, names in names_by_form.items():
         yield Claim(name=f"{len(names):,} files", stated="as the run wrote them", source="now with", recomputed=form)
     yield from compare_data(name="", stated=stored, source="SHA-256", recomputed=current)
@@ -355,7 +361,7 @@ def rate_claims(test: TestRun) -> Iterator[Claim]:
 
 
 def figures_of_sources(test: TestRun, is_whole: bool) -> dict[str, dict[str, Any]]:
-    """Return the figures of a test by source and name. A figure that a source does not give is None.
+    """Return the figures of a test by source and name. A figure that a source does not give is None or left out.
 
     `is_whole` tells that the figures are those of the run's own test as a whole, not of a test of a search.
     """
@@ -407,10 +413,11 @@ def remarks(folder: Path) -> Iterator[str]:
     """
     result = log.read(folder)
     yield f"LoadGen {result.loadgen_version}, {result.scenario}, {result.mode}: {len(result.errors)} errors"
-    rate, ttft = result.samples_per_sec or nan, result.ttft_ms  # An unknown rate is nan: no comparison with it holds.
+    rate = result.samples_per_sec or nan  # An unknown rate is nan: no comparison with it holds.
     if result.scenario == "Server" and isclose(rate, result.target_qps or nan, rel_tol=SAME_RATE_RATIO):
         yield f"note: the result is the configured rate, {rate:g}; what the system can do at most is not known from it"
     # Latencies that came one by one are never the same in half of all requests.
+    ttft = result.ttft_ms
     if ttft and ttft.p50 == ttft.p97:
         yield f"note: TTFT p50 = p97, {ttft.p50:g} ms: first tokens were reported together, not as they came"
     tokens_per_sample = f"{(result.tokens_per_sec or nan) / rate:.1f}"
@@ -426,13 +433,13 @@ def summary_claims(folder: Path) -> Iterator[Claim]:
     A figure that the log does not have is not claimed. A summary that is empty, or that lacks a label of SUMMARY_HEAD,
     is a claim that differs. Raises LogError if the log is damaged.
     """
-    path, logged = folder / LOADGEN_SUMMARY_FILE, dict[frozenset[str], Any]()
+    logged = dict[frozenset[str], Any]()  # the first value of each label in the detail log
     for key, value, _metadata in log_entries.log_records(folder / log_entries.DETAIL):
         logged.setdefault(label_words(key), value)
-    text = ""
+    path, text = folder / LOADGEN_SUMMARY_FILE, ""
     if path.is_file():
         text = reading.read_text(path, errors="replace")
-    lines = SUMMARY_LINE.findall(text)
+    lines = SUMMARY_LINE.findall(text)  # pairs of a label and a value
     is_performance_test = label_words("Result is") in logged
     if is_performance_test:  # The summary of an accuracy test has no labels of SUMMARY_HEAD.
         labels = [label for label, _value in lines]

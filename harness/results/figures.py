@@ -88,33 +88,33 @@ def figures_of_steady_part(test: TestRun, limits: LatencyLimits | None) -> Figur
     If the whole test counts, or if no request was both sent and answered in the steady part, the figures are only the
     speed of the output and its trend.
     """
-    window, duration_s = test.steady, test.result.duration_s
-    if window is None or not duration_s:
+    steady_part, duration_s = test.steady, test.result.duration_s
+    if steady_part is None or not duration_s:
         return None
     speeds = Figures(
-        begin_s=window.begin_s,
-        seconds=window.seconds,
-        share_percent=100 * window.seconds / duration_s,
-        tokens_per_sec=window.tokens_per_sec,
-        trend=window.trend,
+        begin_s=steady_part.begin_s,
+        seconds=steady_part.seconds,
+        share_percent=100 * steady_part.seconds / duration_s,
+        tokens_per_sec=steady_part.tokens_per_sec,
+        trend=steady_part.trend,
     )
     counts_steady_part = test.window is not None  # only at fixed concurrency
-    if not (counts_steady_part and window.requests):
+    if not (counts_steady_part and steady_part.requests):
         return speeds
     result = test.counted_result
-    attainment = slo_attainment(window.whole_requests, limits, test.is_buffered)
+    attainment = slo_attainment(steady_part.whole_requests, limits, test.is_buffered)
     goodput = None
     if attainment is not None:
         share_within_limits = attainment / 100
-        goodput = share_within_limits * len(window.ended_requests) / window.seconds
+        goodput = share_within_limits * len(steady_part.ended_requests) / steady_part.seconds
     tokens_per_sec_per_user = None
     if result.tpot_ms and result.tpot_ms.p90 and not test.is_buffered:
         tokens_per_sec_per_user = 1000 / result.tpot_ms.p90  # as MLPerf Endpoints defines it
     further_figures = dict(
-        input_tokens_per_sec=window.input_tokens_per_sec or None,  # 0: the prompts' tokens are not known
-        total_tokens_per_sec=window.total_tokens_per_sec,
+        input_tokens_per_sec=steady_part.input_tokens_per_sec or None,  # 0: the prompts' tokens are not known
+        total_tokens_per_sec=steady_part.total_tokens_per_sec,
         samples_per_sec=result.samples_per_sec,
-        requests=len(window.requests),
+        requests=len(steady_part.requests),
         latency_ms=result.latency_ms,
         ttft_ms=result.ttft_ms,
         tpot_ms=result.tpot_ms,

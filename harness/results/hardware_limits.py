@@ -1,8 +1,12 @@
 """The shares of its GPUs' arithmetic and memory bandwidth that an Offline test reached, by their data sheets."""
 
+from collections.abc import Sequence
+from typing import NamedTuple
+
 from harness.config import models
 from harness.config.models import SHAPE
 from harness.config.plan import Plan
+from harness.loadgen.requests import Request
 from harness.loadgen.test_run import TestRun
 from harness.results.data_sheets import card_of
 from harness.results.records import RunFacts
@@ -15,22 +19,55 @@ LINEAR_PARAMETERS = LAYERS * HIDDEN_SIZE * (2 * HIDDEN_SIZE + 2 * KV_SIZE + 3 * 
 OUTPUT_PARAMETERS = SHAPE["vocab_size"] * HIDDEN_SIZE
 
 
+class TokenSums(NamedTuple):
+    """The tokens of a test's requests, summed over all requests."""
+
+    tokens: int  # of prompts and answers
+    output_tokens: int
+    attended_tokens: float  # summed over all tokens: the tokens that each attends to
+    cached_tokens: float  # summed over output tokens: the tokens whose keys and values each reads from the cache
+
+
+def token_sums(requests: Sequence[Request]) -> TokenSums:
+    """Return the sums of the tokens of requests, by which their arithmetic and their bytes are computed."""
+    tokens = output_tokens = 0
+    attended_tokens = cached_tokens = 0.0
+    for request in requests:
+        prompt, answer = request.prompt_tokens, request.output_tokens
+        tokens += prompt + answer
+        output_tokens += answer
+        # A token attends to all tokens before it: on average to half of the prompt and answer.
+        attended_tokens += (prompt + answer) * (prompt + answer) / 2
+        # A token of the answer reads the whole prompt and, on average, half of the answer.
+        cached_tokens += answer * (prompt + answer / 2)
+    return TokenSums(tokens, output_tokens, attended_tokens, cached_tokens)
+
+
+def do_formulas_fit(test: TestRun, plan: Plan) -> bool:
+    """Tell whether the formulas of `peak_shares` fit a test: an Offline test of the reference model, without more.
+
+    They do not count GPUs of other hosts. The peaks are not those of fp32, drafted tokens add work, and cached prefixes
+    save some.
+    """
+    is_offline = not test.result.ttft_ms  # Any other scenario has a TTFT.
+    if not (is_offline and plan.reference_model):
+        return False
+    engine_state = plan.engine_state
+    may_cache_prefixes = engine_state.prefix_caching is not False  # None: not known
+    if may_cache_prefixes or engine_state.speculation:
+        return False
+    return not plan.config.has_other_hosts and plan.config.precision != "fp32"
+
+
 def peak_shares(test: TestRun, facts: RunFacts) -> tuple[float, float] | None:
     """Return the shares of the GPUs' peak arithmetic and memory bandwidth that an Offline test reached, in percent.
 
     None if the formulas do not fit the run, or if they need a fact that is not known.
     """
-    plan, engine_state, seconds = facts.plan, facts.plan.engine_state, test.result.duration_s
-    is_offline = not test.result.ttft_ms  # Any other scenario has a TTFT.
-    if not (is_offline and plan.reference_model):
+    plan, seconds = facts.plan, test.result.duration_s
+    if not do_formulas_fit(test, plan):
         return None
     if not (facts.concurrency and seconds and test.answered_requests):
-        return None
-    # The formulas do not fit: GPUs of other hosts are not counted below, the peaks are not those of fp32, drafted
-    # tokens add work, and cached prefixes save some.
-    is_other_work = plan.config.has_other_hosts or plan.config.precision == "fp32" or engine_state.speculation
-    may_cache_prefixes = engine_state.prefix_caching is not False  # None: not known
-    if is_other_work or may_cache_prefixes:
         return None
     gpus = facts.system.gpus[: plan.tensor_parallel_size * plan.data_parallel_size]  # The engine uses the first ones.
     card, bits = card_of(gpus), bits_of_linear_layers(plan)
@@ -39,27 +76,17 @@ def peak_shares(test: TestRun, facts: RunFacts) -> tuple[float, float] | None:
     peak = {16: card.bf16, 8: card.fp8}.get(bits)
     if not peak:
         return None
-    tokens = output_tokens = 0
-    attended_tokens = 0.0  # summed over all tokens: the tokens that each attends to
-    cached_tokens = 0.0  # summed over output tokens: the tokens whose keys and values each reads from the cache
-    for request in test.answered_requests:
-        prompt, answer = request.prompt_tokens, request.output_tokens
-        tokens += prompt + answer
-        output_tokens += answer
-        # A token attends to all tokens before it: on average to half of the prompt and answer.
-        attended_tokens += (prompt + answer) * (prompt + answer) / 2
-        # A token of the answer reads the whole prompt and, on average, half of the answer.
-        cached_tokens += answer * (prompt + answer / 2)
+    sums = token_sums(test.answered_requests)
     # A product is two operations. Attention multiplies twice, with keys and with values.
-    layer_operations = 2 * LINEAR_PARAMETERS * tokens + 2 * OUTPUT_PARAMETERS * output_tokens
-    operations = layer_operations + 4 * LAYERS * HIDDEN_SIZE * attended_tokens
+    layer_operations = 2 * LINEAR_PARAMETERS * sums.tokens + 2 * OUTPUT_PARAMETERS * sums.output_tokens
+    operations = layer_operations + 4 * LAYERS * HIDDEN_SIZE * sums.attended_tokens
     weight_bytes = LINEAR_PARAMETERS * bits / 8 + 2 * OUTPUT_PARAMETERS  # the output layer has 16 bits
     # A step gives each running request one token. If all slots (those of all copies of the model) were always in use,
     # the steps were as few as possible, so the bytes are a lower bound.
-    steps = output_tokens / facts.concurrency
-    kv_bytes = 1 if engine_state.kv_cache_dtype.startswith("fp8") else 2  # for each value in the cache
+    steps = sums.output_tokens / facts.concurrency
+    kv_bytes = 1 if plan.engine_state.kv_cache_dtype.startswith("fp8") else 2  # for each value in the cache
     # In each step, each copy of the model reads all its weights, whatever number of its slots is in use.
-    bytes_read = KV_VALUES * kv_bytes * cached_tokens + plan.data_parallel_size * steps * weight_bytes
+    bytes_read = KV_VALUES * kv_bytes * sums.cached_tokens + plan.data_parallel_size * steps * weight_bytes
     tera_per_percent = 1e12 * len(gpus) * seconds / 100  # the peaks are in 10^12 a second
     return operations / (peak * tera_per_percent), bytes_read / (card.memory * tera_per_percent)
 

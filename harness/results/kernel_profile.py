@@ -236,7 +236,7 @@ def gpu_activity(events: Sequence[Event]) -> dict[str, Any]:
     """
     all_gaps = list[float]()
     long_gaps_us, idle_shares, active_us = list[float](), list[float](), list[float]()  # a number for each GPU
-    for span, gaps in gpu_activities(events):
+    for span, gaps in spans_and_gaps(events):
         all_gaps += gaps
         # In a gap longer than LONG_GAP_US, the GPU waited for more than the launch of its next kernel.
         long_gaps_us.append(sum(gap for gap in gaps if gap > LONG_GAP_US))
@@ -338,7 +338,7 @@ def self_times(events: Iterable[Event]) -> Iterator[tuple[str, float]]:
             yield event.name, max(0.0, time)
 
 
-def gpu_activities(events: Iterable[Event]) -> Iterator[tuple[float, list[float]]]:
+def spans_and_gaps(events: Iterable[Event]) -> Iterator[tuple[float, list[float]]]:
     """Yield for each GPU the time from its first kernel to the end of its last, and each gap without a kernel.
 
     All times are in microseconds. Kernels of one GPU may overlap.

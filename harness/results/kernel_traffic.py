@@ -1,6 +1,7 @@
 """The bytes that kernels move for each token, and so how near they are to the memory's bandwidth."""
 
 import re
+from typing import NamedTuple
 
 from harness.config.engine import BYTES_PER_WEIGHT
 from harness.config.models import SHAPE
@@ -11,21 +12,44 @@ from harness.results.hardware_limits import HIDDEN_SIZE, KV_SIZE
 from harness.results.kernel_profile import Profile, Share
 
 FEED_FORWARD_SIZE = SHAPE["intermediate_size"]
-# The values that a kernel moves for each token. A row has the operation, a pattern of the kernel's name, the number of
-# values in the precision of the weights, of the output and of the KV cache, and the field with the tokens of a
-# step. The values are those that the operation must read and write once: gate and input, and their product; input and
-# residual, and their sum and its norm; keys and values, read and written. A norm without a residual has no row, because
-# its vectors may have any size; nor has attention whose kernel also reads prompts.
+
+
+class MovedValues(NamedTuple):
+    """The values that a kernel moves for each token: those that its operation must read and write once."""
+
+    operation: str
+    pattern: str  # a regular expression for the kernel's name
+    weights: int  # the number of values in the precision of the weights
+    outputs: int  # the number of values in the precision of the output
+    cached: int  # the number of values in the precision of the KV cache
+    tokens_field: str = "tokens_per_step"  # the field of Profile with the tokens of a step
+
+
+# A norm without a residual has no row, because its vectors may have any size; nor has attention whose kernel also reads
+# prompts.
 MOVED_VALUES = (
-    (
+    # gate and input, and their product
+    MovedValues(
         "activation",
         r"(?i)^(?!triton_tem|.*fp4).*(silu|act_and_mul)",
-        (2 * FEED_FORWARD_SIZE, FEED_FORWARD_SIZE, 0),
-        "tokens_per_step",
+        weights=2 * FEED_FORWARD_SIZE,
+        outputs=FEED_FORWARD_SIZE,
+        cached=0,
     ),
-    ("norm", r"(?i)^(?!triton_tem|.*fp4).*add_?rms_?norm", (3 * HIDDEN_SIZE, HIDDEN_SIZE, 0), "tokens_per_step"),
-    ("KV cache write", "reshape_and_cache", (2 * KV_SIZE, 0, 2 * KV_SIZE), "tokens_per_step"),
-    ("attention of decode", "kernel_mha|BatchDecode", (0, 0, 2 * KV_SIZE), "read_per_step"),
+    # input and residual, and their sum and its norm
+    MovedValues(
+        "norm", r"(?i)^(?!triton_tem|.*fp4).*add_?rms_?norm", weights=3 * HIDDEN_SIZE, outputs=HIDDEN_SIZE, cached=0
+    ),
+    # keys and values, read and written
+    MovedValues("KV cache write", "reshape_and_cache", weights=2 * KV_SIZE, outputs=0, cached=2 * KV_SIZE),
+    MovedValues(
+        "attention of decode",
+        "kernel_mha|BatchDecode",
+        weights=0,
+        outputs=0,
+        cached=2 * KV_SIZE,
+        tokens_field="read_per_step",
+    ),
 )
 WRITES_8_BITS = "quant|clamp|fp8"  # a pattern of the names of kernels whose output has 8 bits
 
@@ -37,7 +61,8 @@ def with_traffic(profile: Profile, plan: Plan) -> Profile:
     Llama-3.1-8B: for another model, for one that is split over GPUs, and for speculation.
     """
     card, state = card_of([gpu.name for gpu in nvml.gpus()]), plan.engine_state
-    if card is None or not plan.reference_model or plan.tensor_parallel_size > 1 or state.speculation:
+    has_known_shape = plan.reference_model and plan.tensor_parallel_size <= 1 and not state.speculation
+    if card is None or not has_known_shape:
         return profile
     weight_bytes = BYTES_PER_WEIGHT[plan.config.precision]
     cache_bytes = 1 if state.kv_cache_dtype.startswith("fp8") else weight_bytes
@@ -48,16 +73,17 @@ def with_traffic(profile: Profile, plan: Plan) -> Profile:
         Both follow from the first row of MOVED_VALUES that describes the kernel. Without such a row, or if the tokens
         of a step are not known, the share is returned unchanged.
         """
-        for operation, pattern, (weights, outputs, cache_values), tokens_field in MOVED_VALUES:
-            tokens_of_step = getattr(profile, tokens_field)
-            if not (tokens_of_step and share.ms and re.search(pattern, share.name)):
+        for row in MOVED_VALUES:
+            tokens_of_step = getattr(profile, row.tokens_field)
+            is_described = re.search(row.pattern, share.name)
+            if not (is_described and tokens_of_step and share.ms):
                 continue
             output_bytes = 1 if re.search(WRITES_8_BITS, share.name) else weight_bytes
-            size = weights * weight_bytes + outputs * output_bytes + cache_values * cache_bytes
+            size = row.weights * weight_bytes + row.outputs * output_bytes + row.cached * cache_bytes
             bytes_moved = size * tokens_of_step * share.calls  # A call handles the tokens of one step, in one layer.
             tb_per_s = bytes_moved / share.ms / 1e9  # from bytes a millisecond
             percent = 100 * tb_per_s / card.memory
-            traffic = dict(operation=operation, bytes_per_token=size, tb_per_s=tb_per_s, memory_percent=percent)
+            traffic = dict(operation=row.operation, bytes_per_token=size, tb_per_s=tb_per_s, memory_percent=percent)
             return share.model_copy(update=traffic)
         return share
 

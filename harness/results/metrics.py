@@ -81,8 +81,11 @@ class Metric(NamedTuple):
         is_of_test = self.path.startswith(TEST_PATH)
         if not is_of_test:  # This is a score or the like, about which there are no doubts.
             return Figure(number_at(source, self.path.split(".")))
-        outcome = source if isinstance(source, Outcome) else source.result
-        if outcome is None or (isinstance(source, Summary) and not self.applies_to(source)):
+        if isinstance(source, Outcome):
+            outcome: Outcome | None = source
+        else:
+            outcome = source.result if self.applies_to(source) else None
+        if outcome is None:
             return Figure(None)
         value = outcome_value(outcome, self.steps)
         if self.name == COST and outcome.repeats and outcome.details.cost:

@@ -113,7 +113,8 @@ def queue_from_times(
         # that are made in a block are counted instead.
         made_by_edge = [made_until(edge, first_token, done) for edge in edges]
         answers_of_blocks = np.diff(made_by_edge)
-        answers, variance = float(answers_of_blocks.sum()), lasting_variance(answers_of_blocks)
+        answers = float(answers_of_blocks.sum())
+        variance = lasting_variance(answers_of_blocks)
     return Queue(
         sent=sent_count / seconds,
         completed=answers / seconds,
@@ -200,8 +201,8 @@ def fit_answers(first_token: "Array", done: "Array", prompts: "Array", tokens: "
     if is_used.sum() < FEWEST_ANSWERS or not mean_prompt:
         return AnswerFit()
     # What the server did for other requests meanwhile, in answers and in prompts of mean length.
-    answers_of_others = (given_between(first_token, done, answer_s, tokens) - tokens) / mean_tokens
-    prompts_begun = begun_between(first_token, done, prompts) / mean_prompt
+    answers_of_others = (output_tokens_between(first_token, done, answer_s, tokens) - tokens) / mean_tokens
+    prompts_begun = prompt_tokens_between(first_token, done, prompts) / mean_prompt
     terms = np.column_stack((tokens, answers_of_others, prompts_begun))[is_used]
     token_s, other_answer_s, other_prompt_s = nonnegative_fit(terms, answer_s[is_used])
     other_request_s = other_answer_s + other_prompt_s  # what another request of mean length costs an answer
@@ -213,11 +214,6 @@ def fit_answers(first_token: "Array", done: "Array", prompts: "Array", tokens: "
     fitted_s = terms @ (token_s, other_answer_s, other_prompt_s)
     ratio = answer_s[is_used] / np.maximum(fitted_s, INSTANT_S)  # of the measured time to the fitted time
     in_order_of_begin = np.argsort(first_token[is_used])
-    first_third, _middle_third, last_third = np.array_split(ratio[in_order_of_begin], 3)
-    # A lower ratio in the last third means that the server became faster, which is a positive drift.
-    drift = float(first_third.mean() / last_third.mean()) - 1
-    if abs(drift) <= LASTING_DRIFT:  # Chance explains so small a drift.
-        drift = 0.0
     return AnswerFit(
         token_s=token_s,
         each_s=other_answer_s,
@@ -228,8 +224,21 @@ def fit_answers(first_token: "Array", done: "Array", prompts: "Array", tokens: "
         answer_s=float(answer_s[is_used].mean()),
         beside=float(requests_meanwhile[is_used].mean()),
         scatter=float(np.log(ratio[ratio > 0]).std()),
-        drift=drift,
+        drift=drift_of_ratios(ratio[in_order_of_begin]),
     )
+
+
+def drift_of_ratios(ratios: "Array") -> float:
+    """Return the change of the server's speed during a test; 0 if chance explains it.
+
+    `ratios` has the measured time of each answer over the fitted time, in the order in which the answers began. If the
+    ratio is lower in the last third than in the first, the server became faster, which is a positive drift.
+    """
+    import numpy as np
+
+    first_third, _middle_third, last_third = np.array_split(ratios, 3)
+    drift = float(first_third.mean() / last_third.mean()) - 1
+    return drift if abs(drift) > LASTING_DRIFT else 0.0
 
 
 def nonnegative_fit(terms: "Array", sums: "Array") -> list[float]:
@@ -252,7 +261,7 @@ def nonnegative_fit(terms: "Array", sums: "Array") -> list[float]:
     return [float(factor) for factor in factors]
 
 
-def given_between(first_token: "Array", done: "Array", answer_s: "Array", tokens: "Array") -> "Array":
+def output_tokens_between(first_token: "Array", done: "Array", answer_s: "Array", tokens: "Array") -> "Array":
     """Return for each answer the tokens that all answers, itself included, got while it was made.
 
     `first_token` and `done` are the seconds of each answer's first token and end, `answer_s` the seconds between them,
@@ -261,17 +270,18 @@ def given_between(first_token: "Array", done: "Array", answer_s: "Array", tokens
     import numpy as np
 
     speed = np.where(answer_s > 0, tokens / np.maximum(answer_s, INSTANT_S), 0.0)  # tokens/s of each answer
-    # The speed of all answers together changes only when an answer begins or ends.
+    # The speed of all answers together changes only when an answer begins or ends. These are the times of the changes,
+    # and after each of them that speed.
     times, changes = np.concatenate((first_token, done)), np.concatenate((speed, -speed))
     order = np.argsort(times, kind="stable")
-    times, total_speeds = times[order], np.cumsum(changes[order])
-    tokens_of_intervals = total_speeds[:-1] * np.diff(times)
+    times, speeds_of_all = times[order], np.cumsum(changes[order])
+    tokens_of_intervals = speeds_of_all[:-1] * np.diff(times)
     tokens_until = np.concatenate(([0.0], np.cumsum(tokens_of_intervals)))  # the tokens of all answers until each time
-    tokens_given: Array = np.interp(done, times, tokens_until) - np.interp(first_token, times, tokens_until)
-    return tokens_given
+    tokens_between: Array = np.interp(done, times, tokens_until) - np.interp(first_token, times, tokens_until)
+    return tokens_between
 
 
-def begun_between(first_token: "Array", done: "Array", prompts: "Array") -> "Array":
+def prompt_tokens_between(first_token: "Array", done: "Array", prompts: "Array") -> "Array":
     """Return for each answer the tokens of the prompts that were begun while it was made.
 
     `first_token` and `done` are the seconds of each answer's first token and end, `prompts` the tokens of each prompt.

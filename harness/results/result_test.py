@@ -31,8 +31,9 @@ def choose_test(folder: Path, facts: RunFacts, is_complete: bool) -> ResultTest 
     levels = []
     if facts.config.concurrency != "max":  # The search of "max" tests its levels only briefly.
         levels = [probe for probe in facts.probes if probe.unit in CURVE_UNITS]
-    candidates = [folder_and_plan(best_load(levels), facts)]
-    if not is_complete:
+    if is_complete:
+        candidates = [folder_and_plan(best_load(levels), facts)]
+    else:
         performance_test = folder_and_plan(None, facts)
         candidates = [performance_test, folder_and_plan(best_load(facts.attempts), facts)]
     for test_folder, plan in candidates:

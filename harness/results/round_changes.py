@@ -37,7 +37,7 @@ def changes_by_rounds(ratios: Mapping[str, RatiosByRound], error: float = ERROR_
     A round is one run of the baseline and of each experiment. `error` is the chance that any verdict of all the
     experiments is wrong. Holm's procedure (1979) keeps this chance: the clearest change is judged first, at a chance of
     `error` divided by the number of experiments, and each clear change leaves one experiment less to divide by. The
-    confidence of each interval is that of its verdict, by Student's t on the logarithms.
+    confidence of each interval is that of its verdict. Intervals are of the logarithms, by Student's t.
     """
     logs = {name: logarithms(ratios_by_round) for name, ratios_by_round in ratios.items()}
     common_scatter, own_scatters = scatter_of(logs)
@@ -50,17 +50,20 @@ def changes_by_rounds(ratios: Mapping[str, RatiosByRound], error: float = ERROR_
     changes: dict[str, Change] = {}
     experiments_left = len(logs)
     for name in sorted(clearness, key=clearness.__getitem__, reverse=True):
-        count = len(logs[name])  # of the pairs of runs
+        pair_count = len(logs[name])
         confidence = 1 - error / experiments_left
-        if count < FEWEST_PAIRS:  # The scatter is then assumed. Student's t is only for one that was estimated.
-            quantile = NormalDist().inv_cdf((1 + confidence) / 2)
-        else:
-            quantile = student_quantile(scatters[name].freedom, confidence)
-        basis = basis_of(logs[name], means[name])
-        changes[name] = Change.around(means[name], quantile * errors[name], basis, count)
+        reach = half_width_in_errors(scatters[name], pair_count, confidence) * errors[name]
+        changes[name] = Change.around(means[name], reach, basis_of(logs[name], means[name]), pair_count)
         if changes[name].verdict() != "unclear":
             experiments_left -= 1
     return {name: changes[name] for name in logs}  # in the order of the experiments again
+
+
+def half_width_in_errors(scatter: Scatter, count: int, confidence: float) -> float:
+    """Return half the width of the interval of a mean of `count` values, in standard errors of the mean."""
+    if count < FEWEST_PAIRS:  # The scatter is then assumed. Student's t is only for one that was estimated.
+        return NormalDist().inv_cdf((1 + confidence) / 2)
+    return student_quantile(scatter.freedom, confidence)
 
 
 def logarithms(ratios: RatiosByRound) -> dict[tuple[int, str], float]:

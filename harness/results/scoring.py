@@ -115,11 +115,10 @@ def sentence_splitter() -> tuple[Splitter, Callable[[str], list[str]]]:
 
 
 def rouge_rows(pairs: Sequence[tuple[str, str]]) -> list[Row]:
-    """Return the scores of each pair of answer and reference: ROUGE-1, -2, -L and -Lsum (F1 x100),
-    and the answer's characters.
+    """Return the scores of each pair of answer and reference: the ROUGE scores (F1 x100), and the answer's characters.
 
-    As in the official evaluation, each sentence is a line and words are stemmed by Porter's method. The characters
-    (gen_len) include the line ends. Stems are cached, as words recur.
+    The ROUGE scores are ROUGE-1, -2, -L and -Lsum. As in the official evaluation, each sentence is a line and words are
+    stemmed by Porter's method. The characters (gen_len) include the line ends. Stems are cached, as words recur.
     """
     from rouge_score import rouge_scorer, tokenizers
 

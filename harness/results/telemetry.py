@@ -208,9 +208,10 @@ def ran_out(
     # Room for more requests does not help a GPU or CPU that is busy, or a GPU whose clock is lowered.
     if full_statements and (busy_statements or is_clock_lowered):
         full_statements = [useless_room(full_statements)]
-    ordered = [*busy_statements, *full_statements]
     if loss_statements:  # Time that a GPU lost was the limit, even if the GPU or the CPU was busy as well.
         ordered = [*loss_statements, *full_statements, *busy_statements]
+    else:
+        ordered = [*busy_statements, *full_statements]
     given_remedies = set[str]()
     for statement in ordered:
         if statement.remedy in given_remedies:  # A remedy is given only once.

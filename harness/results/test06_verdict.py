@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from pydantic import JsonValue
 
@@ -41,14 +42,11 @@ class Compliance(FrozenModel):
 LOGGED_SAMPLES = 100  # samples of the run, all of them logged
 
 
-def judge_test06(folder: Path, eos: int, config: run.RunConfig) -> tuple[Compliance, str]:
-    """Judge the accuracy log of a TEST06 run in `folder`: whether its answers are those reported to LoadGen.
+def read_answers(path: Path) -> tuple[list[Any], list[list[int]], list[int]]:
+    """Return the entries of the accuracy log of a TEST06 run, and the tokens and the reported token count of each.
 
-    Returns the verdict and the text that the submission checker reads. `eos` is the token that ends a text. The first
-    token is checked only in a scenario that reports it; else that check is None. Raises LoadGenError if the log is
-    damaged or has too few samples.
+    Raises LoadGenError if the log is damaged or has too few samples.
     """
-    path = folder / ANSWERS_FILE
     answers, reported_counts = [], []
     try:
         entries = reading.parse_json(reading.read_text(path, LARGEST_ACCURACY_LOG))
@@ -61,6 +59,17 @@ def judge_test06(folder: Path, eos: int, config: run.RunConfig) -> tuple[Complia
         raise LoadGenError(f"{path}: not the log of a TEST06 run: {type(error).__name__}: {error}.") from None
     if len(entries) < LOGGED_SAMPLES:
         raise LoadGenError(f"{path}: {len(entries)} samples logged; TEST06 asks for {LOGGED_SAMPLES}.")
+    return entries, answers, reported_counts
+
+
+def judge_test06(folder: Path, eos: int, config: run.RunConfig) -> tuple[Compliance, str]:
+    """Judge the accuracy log of a TEST06 run in `folder`: whether its answers are those reported to LoadGen.
+
+    Returns the verdict and the text that the submission checker reads. `eos` is the token that ends a text. The first
+    token is checked only in a scenario that reports it; else that check is None. Raises LoadGenError if the log is
+    damaged or has too few samples.
+    """
+    entries, answers, reported_counts = read_answers(folder / ANSWERS_FILE)
     is_first_as_reported = None
     if config.scenario_rules.pattern.is_streamed:
         is_first_as_reported = all(map(begins_as_reported, entries, answers))

@@ -32,11 +32,15 @@ INTERVAL_PERCENTILES = (50, 90, 99)
 
 
 def outcome_of(test: TestRun, plan: Plan, run: Path, load: Measured = None) -> Outcome:
-    """Return the outcome of a test. `run` is the run folder. Without `load`, the test's load is that of the plan."""
+    """Return the outcome of a test. `run` is the run folder. Without `load`, the test's load is that of the plan.
+
+    A field is None if it is not known, or does not apply to the test.
+    """
     result, steady_part = test.counted_result, test.window
     queue = sent_qps = issue_s = more_queries = None
     if plan.pattern.is_rated:  # Other tests send no schedule of queries, so there is no rate and no queue.
-        queue, sent_qps = queue_of(test.requests), result.scheduled_qps
+        queue = queue_of(test.requests)
+        sent_qps = result.scheduled_qps
     if sent_qps and result.queries:
         issue_s = result.queries / sent_qps  # the seconds in which the queries were sent
     # If a test failed another check as well, more queries alone would not make it VALID.
@@ -150,6 +154,12 @@ def over_limits(plan: Plan, ttft_p99_ms: float | None, tpot_p99_ms: float | None
             yield Statement(text, name=tail.kind)
 
 
+def target_rate(test: TestRun, plan: Plan) -> Measured:
+    """Return the rate that is a test's target by its load pattern: LoadGen's, the planned one, or none."""
+    rates = {"logged": test.result.target_qps, "planned": plan.target_qps, "none": None}
+    return rates[plan.pattern.named_rate]
+
+
 def details_of(test: TestRun, facts: RunFacts) -> TestDetails:
     """Return the details of a run's own test. Raises LogError if the log is of another run.
 
@@ -162,6 +172,7 @@ def details_of(test: TestRun, facts: RunFacts) -> TestDetails:
     usage = telemetry.usage_of(test.recording)
     memory = usage.get("gpu_memory_gib") if plan.config.may_see_gpus else None  # only of GPUs that may have computed
     gpu_time = gpu_time_shares.gpu_times(test, facts)
+    # The shares of the GPUs' peak arithmetic (mfu) and memory bandwidth (mbu) that the test reached.
     mfu_percent, mbu_percent = hardware_limits.peak_shares(test, facts) or (None, None)
     capacity = None
     # An INVALID test at a rate does not show that the server keeps that rate.
@@ -179,8 +190,7 @@ def details_of(test: TestRun, facts: RunFacts) -> TestDetails:
         concurrency=plan.concurrency,
         arrivals=plan.config.arrivals,
         arrivals_cv=arrival_patterns.gap_variation(sent_s) if sent_s else None,
-        # The load pattern names the rate that is the target: the logged one, the planned one, or none.
-        target_qps={"logged": result.target_qps, "planned": plan.target_qps}.get(plan.pattern.named_rate),
+        target_qps=target_rate(test, plan),
         achieved_qps=achieved_rate(test, plan.samples_per_query, sent_s),
         # Without --max-failed, the first failed request ends the run.
         failed_requests=len(failures) if engine.allows_failures(plan.config.max_failed) else None,
