@@ -140,7 +140,8 @@ class Bench:
         folder = new_folder(session.folder.subfolder("Probes"), load)
         session.display.stage(f"probe at {load} {short.pattern.unit}, {short.length}", "load", reason)
         with self.recording_clock(folder):
-            system_under_test = session.drive("performance", short, folder, is_probe=short.pattern.is_rated)
+            may_be_refused = short.pattern.is_rated  # At any other load, a refusal is a failure.
+            system_under_test = session.drive("performance", short, folder, is_probe=may_be_refused)
         test = TestRun.read(folder, short)
         probe = outcome_of(test, short, session.folder.path)
         admission = system_under_test.admission  # the requests that the server took and those that it refused
@@ -230,7 +231,7 @@ def keep_test(run: BenchmarkRun, plan: Plan, test: Outcome) -> Outcome:
     tests_of_same_load = [probe for probe in tests if is_same_load(probe, test)]
     if is_fixed_concurrency and tests_of_same_load:
         earlier = tests_of_same_load[0]
-        earlier_folders = earlier.repeats or [earlier.folder]
+        earlier_folders = earlier.repeats or [earlier.folder]  # It may itself be the outcome of several tests.
         logged_tests = [TestRun.read(run.folder.path / folder, plan) for folder in (*earlier_folders, test.folder)]
         test = level_of(logged_tests, plan, run.folder.path)  # one outcome of all these tests
         tests[tests.index(earlier)] = test

@@ -96,17 +96,16 @@ async def run_lone_request(engine: TolerantEngine, prompt: Prompt) -> Request:
     exchange, request = Exchange(begin), Request(sample=0)  # No sample of a test: the number is of no use here.
     tokens_of_prompt, max_new_tokens = prompt
     async for tokens in engine.stream(tokens_of_prompt, max_new_tokens, exchange, is_whole=False):
-        request.latency_ms = 1e3 * (time.perf_counter() - begin)
+        request.latency_ms = 1e3 * (time.perf_counter() - begin)  # The last message gives the time of the answer.
         is_first = request.ttft_ms is None
         if is_first:
-            # A first message without a whole token counts as one token.
-            request.ttft_ms, request.first_tokens = request.latency_ms, max(1, len(tokens))
+            request.ttft_ms = request.latency_ms
+            request.first_tokens = max(1, len(tokens))  # A message without a whole token counts as one token.
         request.output_tokens += len(tokens)
     delivery = exchange.delivery
-    # A server may count other tokens than it sends, so its own count is used. The first tokens of an answer that came
-    # whole are counted as 0.
-    if delivery:
-        request.output_tokens, request.first_tokens = delivery.tokens, max(1, delivery.first_tokens)
+    if delivery:  # It has the counts that results use. A server may count other tokens than it sends.
+        request.output_tokens = delivery.tokens
+        request.first_tokens = max(1, delivery.first_tokens)  # They are counted as 0 if the answer came whole.
     return request
 
 

@@ -200,35 +200,49 @@ class FullTests(NamedTuple):
         return held.load + min(max(share_of_gap, LEAST_STEP), MOST_STEP) * gap
 
     def modelled_rate(self, test: Outcome, shares: tuple[float, float]) -> float:
-        """Estimate the highest rate that a full test should keep, by the model, from one full test.
+        """Estimate the highest rate that a full test should keep, from one full test and the model of the server.
 
-        Without a model, only whether the server held the rate of that test decides. `shares` are the p99 of TTFT and of
-        TPOT in that test, as shares of their limits.
+        `shares` are the p99 of TTFT and of TPOT in that test, as shares of their limits. If there is no model, or it
+        shows no limit, a failed test gives a lower rate than its own, and any other test gives infinity.
         """
         server, queue = self.server, test.queue
-        # Without a model, a failed test only says that its rate was too high, and any other test shows no upper limit.
-        rate_without_model = inf
-        if not test.has_held:
-            rate_without_model = UNTOLD_SHARE * test.load
-        if server is None or queue is None:
-            return rate_without_model
+        rate = inf
+        if server is not None and queue is not None:
+            by_p99 = self.rate_by_p99(server, test, queue.drift, shares)
+            rate = min(by_p99, self.rate_by_early_stopping(server, test))
+        if rate == inf and not test.has_held:  # Nothing shows how much too high the failed rate was.
+            return UNTOLD_SHARE * test.load
+        return rate
+
+    def rate_by_p99(self, server: ServerModel, test: Outcome, drift: float, shares: tuple[float, float]) -> float:
+        """Return the highest rate that a full test should keep by a test's p99; infinity if no limit shows.
+
+        `drift` is the change of the server's speed during the test. `shares` are the p99 of TTFT and of TPOT, as shares
+        of their limits.
+        """
         rate = server.rate_after(test, shares, test_goal=self.goal, goal=self.goal)
         # If the server became faster during the test, the p99 is of the time when the server was slower.
-        has_become_faster = test.has_held and queue.drift > 0
-        if rate == inf or has_become_faster:  # The test's p99 show no limit, or an old one, so the model decides alone.
-            gain_in_speed = max(queue.drift, 0.0)
-            rate = server.highest_rate(self.goal) * (1 + gain_in_speed)
+        has_become_faster = test.has_held and drift > 0
+        if rate < inf and not has_become_faster:
+            return rate
+        # The p99 show no limit, or an old one, so the model decides alone.
+        gain_in_speed = max(drift, 0.0)
+        return server.highest_rate(self.goal) * (1 + gain_in_speed)
+
+    def rate_by_early_stopping(self, server: ServerModel, test: Outcome) -> float:
+        """Return the rate at which a test should pass early stopping; infinity if early stopping did not fail it.
+
+        Infinity also if the capacity of the server is not known, or the test's rate was not below it.
+        """
         has_failed_by_early_stopping = test.more is not None  # LoadGen asked for more queries.
-        if has_failed_by_early_stopping and test.rate < server.capacity < inf:
-            # The p99 itself is within its limit, so the rate follows from the share that early stopping judges.
-            _, share = self.point(test)
-            passing_rate = rate_toward_limit(server.capacity, test.rate, share)
-            # Random gaps make the sent rate (`test.rate`) differ from the rate that was asked for (`test.load`). The
-            # model works with sent rates, but the result is a rate to ask for.
-            rate = min(rate, passing_rate * test.load / test.rate)
-        if rate == inf:  # The model shows no limit.
-            return rate_without_model
-        return rate
+        is_below_capacity = test.rate < server.capacity < inf
+        if not has_failed_by_early_stopping or not is_below_capacity:
+            return inf
+        _, share_of_border = self.point(test)
+        passing_rate = rate_toward_limit(server.capacity, test.rate, share_of_border)
+        # Random gaps make the sent rate (`test.rate`) differ from the rate that was asked for (`test.load`). The model
+        # works with sent rates, but the result is a rate to ask for.
+        return passing_rate * test.load / test.rate
 
     @property
     def summary(self) -> str:

@@ -59,7 +59,8 @@ class Measurements:
 
     def implied_rate(self, probe: Outcome) -> float:
         """Return the rate that a full test should keep, judged by one probe; infinity if the probe shows no limit."""
-        # The model takes from its last test how much answers slow each other down, so the probe to judge comes last.
+        # The model takes from its last test how much answers slow each other down, so the probe to judge comes last,
+        # even if it is among the others already.
         tests = [*self.probes, probe]
         server = ServerModel.fit(self.lone, tests, self.goal)
         rate = server.highest_rate(self.goal)
@@ -91,17 +92,14 @@ class Measurements:
 
     @property
     def candidate(self) -> Candidate:
-        """The highest rate at which a full test should keep the limits, by all measurements, with the reason for it."""
+        """The highest rate at which a full test should keep the limits, by all measurements, with the reason for it.
+
+        The rate is 0 if a lone request is over a limit. If nothing shows a limit, it is the fastest rate that the
+        server held or, if it held none, that of the last probe.
+        """
         if self.lone.is_over(self.goal):
             return Candidate(0.0, "a lone request is over a limit")
-        rate = self.rate_by_curve
-        if rate is None or self.shows_overloads_alone:
-            # The rate that a probe implies depends on the probe's own rate. The one where both are equal is wanted.
-            points = [(probe.rate, self.implied_rate(probe)) for probe in self.probes if probe.queue]
-            rate_by_model = self_implying_rate(points)
-            # From overloads alone, the curve gives too low a rate on some servers, and the model on others (an H200
-            # that waits for its CPU, "a neighbor of 3 in 90 s"). So the higher of the two counts.
-            rate = max(rate_by_model, rate or 0.0)
+        rate = self.computed_rate
         held = [probe for probe in self.probes if probe.has_held]
         if rate == inf:  # Nothing shows a limit.
             fastest = max((probe.load for probe in held), default=self.last.load)
@@ -117,6 +115,19 @@ class Measurements:
         return Candidate(
             rate, f"by TPOT, {lone_ms} ms alone and without end at {number(server.sharing_capacity, 3)} queries/s"
         )
+
+    @property
+    def computed_rate(self) -> float:
+        """The rate that a full test should keep, by the curve of p99 or by the model; infinity if no limit shows."""
+        rate_by_curve = self.rate_by_curve
+        if rate_by_curve is not None and not self.shows_overloads_alone:
+            return rate_by_curve
+        # The rate that a probe implies depends on the probe's own rate. The one where both are equal is wanted.
+        points = [(probe.rate, self.implied_rate(probe)) for probe in self.probes if probe.queue]
+        rate_by_model = self_implying_rate(points)
+        # From overloads alone, the curve gives too low a rate on some servers, and the model on others (an H200 that
+        # waits for its CPU, "a neighbor of 3 in 90 s"). So the higher of the two counts.
+        return max(rate_by_model, rate_by_curve or 0.0)
 
     @property
     def rate_by_curve(self) -> float | None:
@@ -192,29 +203,32 @@ def rate_on_line(low: tuple[float, float], high: tuple[float, float], share: flo
     return max(rate, LEAST_RATIO * low_rate)  # Farther below both tests, the line would be a guess.
 
 
+def points_of_line(points: Sequence[tuple[float, float]]) -> tuple[tuple[float, float], tuple[float, float]]:
+    """Return the two points whose line leads to the rate at which a test would confirm itself, the lower rate first.
+
+    Each of `points` is a test's rate and the rate that the test implies. There are two points or more.
+    """
+    too_low = [(rate, implied) for rate, implied in points if implied >= rate]
+    too_high = [(rate, implied) for rate, implied in points if implied < rate]
+    if too_low and too_high:  # The wanted rate is between the highest that was too low and the lowest too high.
+        return max(too_low), min(too_high)
+    # All rates were too low, or all too high: the last test counts, and the one with the nearest rate.
+    *earlier, last = points
+    nearest = min(earlier, key=lambda point: abs(point[0] - last[0]))
+    return min(nearest, last), max(nearest, last)
+
+
 def self_implying_rate(points: Sequence[tuple[float, float]]) -> float:
     """Return the rate at which a test would confirm itself, from pairs (rate of a test, rate that it implies).
 
-    A test implies a rate: the highest that a full test should keep, judged by this test alone. If a test implies a
-    higher rate than its own, its rate was too low; if it implies a lower one, too high. The line through two tests
-    leads to the rate between or beyond them at which the implied rate equals the test's own. If no line can be drawn,
-    the rate that the last test implies is returned. `points` are in the order of the tests.
+    A test implies a rate: the highest that a full test should keep, judged by this test alone. The line through two
+    tests leads to the rate between or beyond them at which the implied rate equals the test's own. If no line can be
+    drawn, the rate that the last test implies is returned. `points` are in the order of the tests.
     """
-    (last_rate, last_implied), earlier = points[-1], points[:-1]
-    if not earlier or last_implied in (0.0, inf):
+    last_rate, last_implied = points[-1]
+    if len(points) == 1 or last_implied in (0.0, inf):
         return last_implied  # One point gives no line. At 0 no rate keeps the limits; at infinity none is exceeded.
-
-    def distance(point: tuple[float, float]) -> float:
-        """Return how far a test's rate is from that of the last test."""
-        return abs(point[0] - last_rate)
-
-    # The fastest test whose rate was too low, and the slowest whose rate was too high.
-    low = max((point for point in points if point[1] >= point[0]), default=None)
-    high = min((point for point in points if point[1] < point[0]), default=None)
-    if low is None or high is None:  # All tests were too slow, or all too fast: those nearest to the last one count.
-        nearest = min(earlier, key=distance)
-        low, high = sorted((nearest, points[-1]))
-    (low_rate, low_implied), (high_rate, high_implied) = low, high
+    (low_rate, low_implied), (high_rate, high_implied) = points_of_line(points)
     if high_rate <= (1 + SAME_RATE_SHARE) * low_rate or low_implied == inf:
         return last_implied  # Chance would decide the slope between so near rates; infinity is no point of a line.
     # How far the implied rate is above the test's own: positive at a rate that is too low, negative at one too high.

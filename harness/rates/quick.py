@@ -112,11 +112,11 @@ def estimate_of(
 ) -> Estimate:
     """Return the estimate that follows from the measurements.
 
-    `goals_by_name` has the goals by the names of their limits, `command` is the user's, and `full_at` is the number of
-    requests in flight beyond which the server refused others.
+    It has a range of rates for each of `goals_by_name`, which has the goals by the names of their limits. `command` is
+    the user's. `full_at` is the number of requests in flight beyond which the server refused others.
     """
     ranges, doubts = Ranges(), list[str]()
-    capacity = capacity_error = expected_rate = suggested_cap = None
+    capacity = capacity_error = rate = suggested_cap = None
     if measurements.has_queue:
         server = measurements.server
         share_error = capacity_share_error(measurements)
@@ -124,18 +124,15 @@ def estimate_of(
             capacity = server.capacity
             capacity_error = share_error * capacity
         for name, goal in goals_by_name.items():
-            ends = RateRange.of(replace(measurements, goal=goal), share_error)
-            ranges[name] = ends.low, ends.high
-            doubts += ends.doubts
+            rate_range = RateRange.of(replace(measurements, goal=goal), share_error)
+            ranges[name] = rate_range.low, rate_range.high
+            doubts += rate_range.doubts
         doubts += doubts_of(measurements)
-        # The expected rate is for the run's own goal, which need not be one of those above.
-        goal_of_run = for_any_arrivals(measurements.goal)
-        candidate = Measurements(goal_of_run, measurements.lone, measurements.probes).candidate
-        if not doubts and not candidate.is_bound:  # A bound is only the fastest rate that was tried.
-            expected_rate = candidate.rate
-        # `sharing` is the queue that shows how much running answers slow each other down.
+        if not doubts:
+            rate = expected_rate(measurements)
+        # `sharing` has the statistics of the probe that shows how much running answers slow each other down.
         suggested_cap = most_running(server.sharing, measurements.goal)
-    elif measurements.burst:  # The time ended before a probe showed the server's queue.
+    elif measurements.burst:  # No probe showed the server's queue, so the burst alone gives the ranges.
         ranges = {name: range_by_burst(measurements, goal) for name, goal in goals_by_name.items()}
     loads = list[str]()
     for probe in measurements.probes:
@@ -148,7 +145,7 @@ def estimate_of(
         capacity=capacity,
         capacity_error=capacity_error,
         ranges={} if doubts else ranges,  # The ranges are wrong if the server does not behave as the model assumes.
-        rate=expected_rate,
+        rate=rate,
         most_running=suggested_cap,
         doubts=tuple(dict.fromkeys(doubts)),
         background_load=tuple(dict.fromkeys(loads)),
@@ -156,6 +153,16 @@ def estimate_of(
         full_at=full_at,
         command=f"{command_of_search} --server-target-qps max",
     )
+
+
+def expected_rate(measurements: Measurements) -> Measured:
+    """Return the rate that a full test with the run's own goal should keep; None if nothing shows a limit."""
+    # Like the goals of the ranges, this one is for random arrivals in general.
+    goal_of_run = for_any_arrivals(measurements.goal)
+    candidate = replace(measurements, goal=goal_of_run).candidate
+    if candidate.is_bound:  # The rate is only the fastest that was tried.
+        return None
+    return candidate.rate
 
 
 def capacity_share_error(measurements: Measurements) -> float:
@@ -253,16 +260,15 @@ class RateRange(NamedTuple):
 
     @classmethod
     def by_overload(cls, measurements: Measurements, rate: float) -> "RateRange":
-        """Return the range of rates from a saturated probe alone; `rate` is the rate that the probe implies.
+        """Return the range for a `rate` that saturated probes imply, and at which no probe was run.
 
-        Without a probe at that rate, the lower end is only a share of it.
+        The lower end is UNCONFIRMED_SHARE of the rate. The upper end is the server's capacity; None if it is not known.
         """
         queue = measurements.last.queue
         if queue and queue.completed and measurements.last.has_waited:
-            # What the server completed while queries waited is the most that it can do, but for the error of that rate:
-            # about twice its standard error.
+            # Queries waited, so the server completed as many as it can. The measured rate of completions has an error
+            # of about twice its standard error.
             share_error = 2 * completed_error(queue)
             return cls(UNCONFIRMED_SHARE * min(rate, queue.completed), (1 + share_error) * queue.completed)
         capacity = measurements.server.capacity
-        highest = capacity if capacity < inf else None  # Without a known capacity, the range has no upper end.
-        return cls(UNCONFIRMED_SHARE * rate, highest)
+        return cls(UNCONFIRMED_SHARE * rate, capacity if capacity < inf else None)

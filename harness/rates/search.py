@@ -11,6 +11,7 @@ from math import inf
 from harness.core.errors import EndpointError, OutOfTimeError
 from harness.core.formatting import number
 from harness.rates.first_requests import BURST_REQUESTS, LARGER_BURST_RATIO, burst_size
+from harness.rates.goal import Goal
 from harness.rates.measurements import PROBE_S, SAME_RATE_SHARE, Candidate, Measurements, probe_s
 from harness.rates.search_bench import SearchBench
 from harness.rates.server_model import completed_error, is_overloaded
@@ -65,9 +66,9 @@ def saturate(bench: SearchBench, measurements: Measurements, least_s: float) -> 
     A burst gives the first rate. If the server keeps up with a probe, the next probe is faster. A saturated probe that
     is not reliable is repeated for longer.
     """
-    goal, repeats = measurements.goal, 0
+    goal = measurements.goal
     is_estimate = bench.may_shorten
-    most_repeats = 0 if is_estimate else MOST_REPEATS  # An estimate has no time for repetitions.
+    repeats_left = 0 if is_estimate else MOST_REPEATS  # An estimate has no time for repetitions.
     expected_qps = burst_qps(bench, measurements)
     # An answer takes at least a lone request's time, so the requests in flight complete at most this rate.
     most_completed_qps = bench.at_once / measurements.lone.latency_s
@@ -83,17 +84,23 @@ def saturate(bench: SearchBench, measurements: Measurements, least_s: float) -> 
         if not is_saturated(last, measurements):
             if rate == most_qps:  # A faster rate would not put more requests in flight.
                 break
-            is_far_below_limits = max(goal.shares(last)) < FAR_SHARE
-            ratio = MUCH_FASTER_RATIO if is_far_below_limits else FASTER_RATIO
-            rate = min(ratio * rate, most_qps)
+            rate = min(rise_ratio(last, goal) * rate, most_qps)
             seconds, reason = probe_s(rate, goal, least_s), "the server kept up: a faster one"
             continue
         doubt = doubt_of(last)
-        is_reliable, is_longest = not doubt, seconds >= goal.full_s(rate)  # No probe is longer than a full test.
-        if is_reliable or is_longest or repeats >= most_repeats:  # The probe need not be repeated, or cannot be.
+        full_s = goal.full_s(rate)
+        may_be_longer = seconds < full_s  # No probe is longer than a full test.
+        may_be_repeated = may_be_longer and repeats_left > 0
+        if not doubt or not may_be_repeated:
             break
-        repeats += 1
-        seconds, reason = min(LONGER_RATIO * seconds, goal.full_s(rate)), f"{doubt}: longer"
+        repeats_left -= 1
+        seconds, reason = min(LONGER_RATIO * seconds, full_s), f"{doubt}: longer"
+
+
+def rise_ratio(kept_up: Outcome, goal: Goal) -> float:
+    """Return the ratio of the next probe's rate to that of a probe with which the server kept up."""
+    is_far_below_limits = max(goal.shares(kept_up)) < FAR_SHARE
+    return MUCH_FASTER_RATIO if is_far_below_limits else FASTER_RATIO
 
 
 def burst_qps(bench: SearchBench, measurements: Measurements) -> float:
@@ -114,11 +121,11 @@ def burst_qps(bench: SearchBench, measurements: Measurements) -> float:
             break
         size = larger
     measurements.burst = burst
+    qps: float = burst.qps(lone)
     if burst.has_limit(lone):
-        bench.say(f"about {number(burst.qps(lone))} queries/s, by {size} requests at once")
+        bench.say(f"about {number(qps)} queries/s, by {size} requests at once")
     else:
         bench.say(f"{size} requests at once take as long as one: no limit is in sight yet")
-    qps: float = burst.qps(lone)
     return qps
 
 
@@ -224,9 +231,10 @@ def confirm(bench: SearchBench, measurements: Measurements) -> None:
 def search(bench: SearchBench) -> Measurements:
     """Measure a server until the candidate (the rate for the full test) agrees with the rate of the last probe.
 
-    Returns the measurements so far if a further probe would not help, or does not fit in the time left.
+    A probe is repeated if the server's speed changed during it, or if each query waited too long. Returns the
+    measurements so far if a further probe would not help, or does not fit in the time left.
     """
-    measurements, repeats = Measurements(bench.goal), 0
+    measurements, repeats_left = Measurements(bench.goal), MOST_REPEATS
     measure(bench, measurements, SATURATED_S)
     if not measurements.has_queue:  # The first probes do not show how the server works.
         return measurements
@@ -237,14 +245,16 @@ def search(bench: SearchBench) -> Measurements:
         seconds = measurements.confirming_s(chosen.rate)
         if 2 * seconds > measurements.goal.full_s(chosen.rate):  # The full test shows as much and takes little longer.
             break
-        queue = measurements.last.queue
-        must_repeat = bool(queue and queue.drift and repeats < MOST_REPEATS)  # The server's speed changed meanwhile.
-        is_same_rate = abs(chosen.rate / measurements.last.load - 1) <= SAME_RATE_SHARE
-        # A probe in which each query waited too long does not confirm its rate, so it is repeated, too.
-        if is_same_rate and not must_repeat and not measurements.is_late(measurements.last):
+        last = measurements.last
+        has_changed_speed = bool(last.queue and last.queue.drift)
+        must_repeat = has_changed_speed and repeats_left > 0
+        is_confirmed = not must_repeat and not measurements.is_late(last)
+        is_same_rate = abs(chosen.rate / last.load - 1) <= SAME_RATE_SHARE
+        if is_same_rate and is_confirmed:
             break
         if not time_for(bench, seconds, chosen.rate):  # The probe does not fit in the time left.
             break
-        repeats += must_repeat
+        if must_repeat:
+            repeats_left -= 1
         measurements.probes.append(probe(bench, chosen._replace(seconds=seconds)))
     return measurements

@@ -1,7 +1,6 @@
 """A server as its measurements show it: the model that full tests are simulated with, and what is judged in them."""
 
 from collections.abc import Sequence
-from functools import partial
 from math import inf
 from typing import NamedTuple, Self
 
@@ -53,12 +52,10 @@ class ServerModel(NamedTuple):
         if tests_without_waits:
             ttft_s = (tests_without_waits[-1].ttft_ms.p50 or 0.0) / 1000
         # The speed when saturated is that of the overload whose completions have the smallest error.
-        overloads = []
-        for test in tests:
-            if is_overloaded(test, goal) and completed_error(test.queue) < MOST_ERROR_SHARE:
-                overloads.append(test)
+        overloads = [test for test in tests if is_overloaded(test, goal)]
         surest = min(overloads, key=lambda test: completed_error(test.queue), default=None)
-        if surest is None:  # Without an overload, no cap on the running requests shows.
+        # Without an overload, or with one whose speed is too uncertain, no cap on the running requests shows.
+        if surest is None or completed_error(surest.queue) >= MOST_ERROR_SHARE:
             return cls(lone, sharing, saturated=None, is_capped=False, ttft_s=ttft_s)
         # If TPOT keeps its limit though queries always wait, the server caps the number of running requests. An unknown
         # TPOT shows no cap.
@@ -93,11 +90,9 @@ class ServerModel(NamedTuple):
         # In the saturated test, all answers begin and end together, and the server completes 3 to 9 % more than usual
         # (an H200, Interactive). So the rate is limited to what follows from an answer's usual time beside so many
         # others. `sharing` is the test that shows how much running answers slow each other down.
-        tokens_per_answer = self.sharing.tokens
-        lone_answer_s = self.lone.tpot_s * tokens_per_answer
         other_requests = self.running_at_cap - 1
-        delay_by_each_other_s = 1 / self.sharing_capacity
-        usual_answer_s = lone_answer_s + other_requests * delay_by_each_other_s
+        added_by_each_s = 1 / self.sharing_capacity
+        usual_answer_s = self.lone_answer_s + other_requests * added_by_each_s
         if usual_answer_s <= 0:  # Times that are not known are stored as 0.
             return measured_rate
         return min(measured_rate, self.running_at_cap / usual_answer_s)
@@ -124,10 +119,10 @@ class ServerModel(NamedTuple):
         return rate_within(self.engine_model, self.limits(goal), goal)
 
     def rate_after(self, test: Outcome, shares: tuple[float, float], test_goal: Goal, goal: Goal) -> float:
-        """Estimate the highest rate for a full test from another test's p99 of TTFT and of TPOT.
+        """Estimate the highest rate for a full test from the p99 of another test; infinity if that shows no limit.
 
-        `shares` are these p99 as shares of their limits. `test_goal` is the goal with that test's length, `goal` that
-        of the full test. Returns infinity if the test shows no limit.
+        `shares` are the p99 of TTFT and of TPOT in the other test, as shares of their limits. `test_goal` has that
+        test's length, `goal` that of the full test.
         """
         ttft_share, tpot_share = shares
         limits, model = self.limits(goal), self.engine_model
@@ -139,8 +134,9 @@ class ServerModel(NamedTuple):
         rates = [inf]
         if model and min(p99) < inf:
             rates.append(rate_after_test(model, test.load, p99, limits, test_goal, goal))
-        has_unexpected_waits = ttft_share > 1 and p99.wait_s == inf  # TTFT is over its limit, but no wait is modelled.
-        if has_unexpected_waits and test.rate < self.capacity < inf:  # The rate follows without the model.
+        # TTFT is over its limit, but the model has no waits. Then the rate follows from TTFT and the capacity alone.
+        has_unexpected_waits = ttft_share > 1 and p99.wait_s == inf
+        if has_unexpected_waits and test.rate < self.capacity < inf:
             rate_at_limit = rate_toward_limit(self.capacity, test.rate, ttft_share)
             # Random gaps make the sent rate (`test.rate`) differ from the rate that was asked for (`test.load`). The
             # line above works with sent rates, but the result is a rate to ask for.
@@ -149,38 +145,48 @@ class ServerModel(NamedTuple):
 
     @property
     def engine_model(self) -> EngineModel | None:
-        """The model of the engine for simulating full tests.
+        """The model of the engine for simulating full tests; None if nothing shows a highest rate.
 
-        In the model, an answer takes `lone_s` seconds, and 1 / `capacity` seconds more for each other request that runs
-        meanwhile. None if the server has no cap, which is the most requests that it runs at once, and if answers do not
-        slow each other down or nothing was measured: then nothing shows a highest rate.
+        A highest rate shows if the server caps the number of running requests, or if answers slow each other down.
         """
-        measured = self.sharing  # statistics of the test that shows how running answers slow each other down
-        tokens_per_answer = measured.tokens  # 0 if nothing was measured
-        lone_s = self.lone.tpot_s * tokens_per_answer
+        if self.is_capped:
+            return self.capped_engine
+        was_measured = self.sharing.tokens > 0
+        if not was_measured or self.sharing_capacity == inf:  # Infinity: answers do not slow each other down.
+            return None
+        return self.engine_with(lone_s=self.lone_answer_s, capacity=self.sharing_capacity, most_running=inf)
+
+    @property
+    def capped_engine(self) -> EngineModel:
+        """The model of an engine that caps the number of running requests."""
+        most_running = self.running_at_cap
+        # The time of an answer beside as many others as the cap allows, by Little's law: `capped_capacity` is the rate
+        # at which answers end then.
+        busiest_answer_s = most_running / self.capped_capacity
+        other_requests = most_running - 1
+        runs_one_at_a_time = other_requests < LEAST_OTHERS
+        is_slowed_by_others = 0 < self.lone_answer_s < busiest_answer_s
+        if runs_one_at_a_time or not is_slowed_by_others:  # Each answer takes the measured time, whatever else runs.
+            return self.engine_with(lone_s=busiest_answer_s, capacity=NO_COST_QPS, most_running=most_running)
+        added_by_others_s = busiest_answer_s - self.lone_answer_s
+        capacity = other_requests / added_by_others_s  # Each other request adds 1 / capacity seconds to an answer.
+        return self.engine_with(lone_s=self.lone_answer_s, capacity=capacity, most_running=most_running)
+
+    @property
+    def lone_answer_s(self) -> float:
+        """The seconds that an answer of mean length takes alone, after its first token; 0 if that was not measured."""
+        return self.lone.tpot_s * self.sharing.tokens
+
+    def engine_with(self, lone_s: float, capacity: float, most_running: float) -> EngineModel:
+        """Return an engine's model with these speeds, and with the prompts and the scatter of answers as measured."""
+        measured = self.sharing
         scatter = measured.scatter
         if measured.has_grown or measured.drift:
             # The queue grew or the server's speed changed. Answers then take more or less time as the test goes on,
             # which is no scatter of a steady server.
             scatter = 0.0
         prompt_spread = min(measured.spread, MOST_PROMPT_SPREAD)  # The simulation knows no prompts that differ more.
-        make_model = partial(EngineModel, prompt_share=measured.prompts, prompt_spread=prompt_spread, scatter=scatter)
-        if not self.is_capped:
-            do_not_slow_each_other = self.sharing_capacity == inf
-            if not tokens_per_answer or do_not_slow_each_other:
-                return None
-            return make_model(lone_s=lone_s, capacity=self.sharing_capacity, most_running=inf)
-        # The time of an answer beside as many others as the cap allows, by Little's law: `capped_capacity` is the rate
-        # at which answers end then.
-        busiest_answer_s = self.running_at_cap / self.capped_capacity
-        other_requests = self.running_at_cap - 1
-        runs_one_at_a_time = other_requests < LEAST_OTHERS
-        is_slowed_by_others = 0 < lone_s < busiest_answer_s
-        if runs_one_at_a_time or not is_slowed_by_others:  # Each answer takes the measured time, whatever else runs.
-            return make_model(lone_s=busiest_answer_s, capacity=NO_COST_QPS, most_running=self.running_at_cap)
-        # All others together add what was measured.
-        capacity = other_requests / (busiest_answer_s - lone_s)
-        return make_model(lone_s=lone_s, capacity=capacity, most_running=self.running_at_cap)
+        return EngineModel(lone_s, capacity, most_running, measured.prompts, prompt_spread, scatter)
 
     def limits(self, goal: Goal) -> TimeLimits:
         """Return the one limit that a rising rate reaches first; the other is infinite."""

@@ -150,7 +150,7 @@ class Simulation:
         # A query's work takes 1 / capacity seconds: a part at its beginning for its prompt, the rest spread over the
         # steps of its answer.
         self.prompt_work_s = model.prompt_share / model.capacity
-        self.other_step_s = (1 - model.prompt_share) / model.capacity / answer_steps  # what each other query adds
+        self.other_step_s = (1 - model.prompt_share) / model.capacity / answer_steps  # what each other query adds to it
         # A step takes at least this time, so that a test with very short answers does not have too many steps.
         self.least_step_s = self.seconds / (SHORTEST_STEPS_RATIO * MOST_STEPS)
         tests = self.arrivals.tests
@@ -170,30 +170,42 @@ class Simulation:
         return bool(self.clocks[-1].min() >= self.seconds) and len(self.arrived) >= 2 * self.answer_steps
 
     def step(self) -> None:
-        """Advance all tests by one step: end answers that had all their steps, admit queries, and compute the time of
-        the step.
+        """Advance all tests by one step: end answers that had all their steps, begin queries, and compute the seconds
+        that the step takes.
+
+        Each value is an array with a number for each test.
         """
-        model = self.model
-        clock = self.clocks[-1] + self.step_s
-        arrived = self.arrivals.until(clock, self.step_s)
-        running = self.running - self.begun[-self.answer_steps]  # Queries that began so many steps ago have ended.
-        admitted = arrived
-        if model.most_running < inf:  # The engine caps the running queries, so that further ones wait.
+        most_running = self.model.most_running
+        begin_s = self.clocks[-1] + self.step_s  # The last step ends now, and the new one begins.
+        arrived = self.arrivals.until(begin_s, self.step_s)  # during the last step
+        ended = self.begun[-self.answer_steps]  # Queries that began so many steps ago have had all their steps.
+        running = self.running - ended
+        begun = arrived
+        if most_running < inf:  # The engine caps the running queries, so that further ones wait.
             waiting = self.waiting + arrived
-            admitted = np.minimum(waiting, model.most_running - running)
-            self.waiting = waiting - admitted
-        self.running = running + admitted
-        prompt_s = self.prompt_work_s * admitted
-        if model.prompt_spread:  # Prompts differ in length, so their work together varies by chance.
-            uneven = np.sqrt(model.prompt_spread * admitted) * self.random.standard_normal(len(clock))
-            prompt_s = np.maximum(prompt_s + self.prompt_work_s * uneven, 0.0)
+            begun = np.minimum(waiting, most_running - running)
+            self.waiting = waiting - begun
+        self.running = running + begun
+        prompt_s = self.prompt_times(begun)
         other_queries = np.maximum(self.running - 1, 0.0)
         step_s = prompt_s + self.lone_step_s + self.other_step_s * other_queries
         self.step_s = np.maximum(step_s, self.least_step_s)
-        self.clocks.append(clock)
+        self.clocks.append(begin_s)
         self.arrived.append(arrived)
-        self.begun.append(admitted)
+        self.begun.append(begun)
         self.prompt_s.append(prompt_s)
+
+    def prompt_times(self, begun: Any) -> Any:
+        """Return the seconds that the prompts of the queries that begin in a step take, in each test.
+
+        `begun` is the number of these queries in each test. If prompts differ in length, their time varies by chance.
+        """
+        mean_s = self.prompt_work_s * begun
+        if not self.model.prompt_spread:
+            return mean_s
+        # The spread is a variance over the mean squared. The variances of single prompts add up.
+        standard_deviation_s = self.prompt_work_s * np.sqrt(self.model.prompt_spread * begun)
+        return np.maximum(mean_s + standard_deviation_s * self.random.standard_normal(len(begun)), 0.0)
 
     @property
     def waits(self) -> SimulatedTimes:
@@ -202,7 +214,8 @@ class Simulation:
         All queries of a step count as its last query. That one waits until it begins and its prompt is computed,
         together with all other prompts that begin in the same step.
         """
-        arrived, clock, prompt_s = np.array(self.arrived), np.array(self.clocks), np.array(self.prompt_s)
+        arrived, prompt_s = np.array(self.arrived), np.array(self.prompt_s)
+        step_begins_s = np.array(self.clocks[1:])  # The first clock is the beginning of the test.
         seconds = np.zeros(arrived.shape)
         if self.model.most_running == inf:
             return SimulatedTimes(seconds, arrived)
@@ -212,9 +225,9 @@ class Simulation:
         for test in range(arrived.shape[1]):
             # Queries begin in the order of their arrival. So a step's last query begins in the step in which as many
             # queries have begun as had arrived.
-            step = np.searchsorted(begun_so_far[:, test], arrived_so_far[:, test]).clip(max=len(arrived) - 1)
-            waited_s = (clock[step + 1, test] - clock[1:, test]).clip(min=0.0)
-            seconds[:, test] = waited_s + prompt_s[step, test]
+            step_of_begin = np.searchsorted(begun_so_far[:, test], arrived_so_far[:, test]).clip(max=len(arrived) - 1)
+            waited_s = (step_begins_s[step_of_begin, test] - step_begins_s[:, test]).clip(min=0.0)
+            seconds[:, test] = waited_s + prompt_s[step_of_begin, test]
             # Only what exceeds the median counts: ServerModel.ttft_s, the TTFT without a wait, contains the median.
             seconds_by_query = np.repeat(seconds[:, test], arrived[:, test].astype(int))
             seconds[:, test] -= np.median(seconds_by_query)
@@ -224,17 +237,18 @@ class Simulation:
     def answers(self) -> SimulatedTimes:
         """The times of the answers by the step in which they began, without the time of the answers' own prompts.
 
-        Answers that have not ended are left out. Each time is multiplied by a random factor, whose width is the model's
-        `scatter`.
+        Answers that have not ended are left out. Each time is multiplied by a random factor with the model's `scatter`,
+        which is the standard deviation of the factor's logarithm.
         """
         answer_steps = self.answer_steps
+        step_begins_s = np.array(self.clocks[1:])  # The first clock is the beginning of the test.
+        # An answer ends `answer_steps` steps after it began, so those that began in the last steps have not ended.
+        ended_steps = len(step_begins_s) - answer_steps  # the number of steps whose answers have ended
+        begin_s, end_s = step_begins_s[:ended_steps], step_begins_s[answer_steps:]
         # The first steps of `begun` are left out: their queries did not begin in the test.
-        clock, prompt_s, begun = np.array(self.clocks), np.array(self.prompt_s), np.array(self.begun[answer_steps:])
-        ended_steps = len(begun) - answer_steps  # how many steps have answers that ended within the test
-        begin_s = clock[1 : 1 + ended_steps]
-        end_s = clock[1 + answer_steps : 1 + answer_steps + ended_steps]  # An answer ends `answer_steps` steps later.
-        begun = begun[:ended_steps]
-        own_prompt_s = prompt_s[:ended_steps] / np.maximum(begun, 1)  # the time of all prompts of a step, shared evenly
+        begun = np.array(self.begun[answer_steps:])[:ended_steps]
+        prompt_s = np.array(self.prompt_s)[:ended_steps]
+        own_prompt_s = prompt_s / np.maximum(begun, 1)  # the time of all prompts of a step, shared evenly
         random_factor = np.exp(self.model.scatter * self.random.standard_normal(end_s.shape))
         return SimulatedTimes((end_s - begin_s - own_prompt_s) * random_factor, begun)
 
