@@ -96,31 +96,23 @@ class Command(TyperCommand):
     def rename_flags(self, words: Sequence[str]) -> Iterator[str]:
         """Yield the words of the command line with the current names of flags, and switches without values.
 
-        A switch may be given with a value, as `--json 1` or `--json=0`, which Typer does not accept. For 1, the flag is
-        kept without the value. For 0, the switch is replaced by its opposite flag, or left out if it has none. Raises
-        UsageError for any other value of a switch.
+        A switch may be given with a value, as `--json 1` or `--json=0`, which Typer does not accept. Raises UsageError
+        for a value of a switch that says neither yes nor no.
         """
         flags = self.options_by_flag
         pairs = iter(pairwise([*words, ""]))  # each word with the word after it
         for word, after in pairs:
-            name, equals, value = word.partition("=")
-            if name not in flags and RENAMED_FLAGS.get(name) in flags:
-                name = RENAMED_FLAGS[name]
-            is_switch = name in flags and flags[name].is_flag
-            has_value = bool(equals) or after in ("0", "1")
-            if not (is_switch and has_value):  # Any other word is kept, except for the flag's name.
-                yield f"{name}{equals}{value}"
-                continue
-            if not equals:
-                value = after
+            flag, equals, value = word.partition("=")
+            if flag not in flags and RENAMED_FLAGS.get(flag) in flags:
+                flag = RENAMED_FLAGS[flag]
+            is_switch = flag in flags and flags[flag].is_flag
+            if is_switch and equals:
+                yield from switch_words(flags[flag], flag, value)
+            elif is_switch and after in ("0", "1"):
                 next(pairs, None)  # skip the value, which is the next word
-            is_on = ConfigParser.BOOLEAN_STATES.get(value.lower())
-            if is_on is None:
-                raise UsageError(f"{name} takes 0 or 1; got {value!r}.")
-            if is_on:
-                yield name
+                yield from switch_words(flags[flag], flag, after)
             else:
-                yield from flags[name].secondary_opts
+                yield f"{flag}{equals}{value}"
 
     def page(self, ctx: "Context", parameters: Iterable[TyperArgument | TyperOption], brief: bool) -> str:
         """Return the text of the help: usage, description, these flags panel by panel, lists, examples, exit codes.
@@ -151,8 +143,7 @@ class Command(TyperCommand):
     def check_values(self, words: Sequence[str]) -> None:
         """Raise UsageError if a flag is of an earlier version, lacks its value, or has a value that cannot be read.
 
-        No word may have control characters, except line ends in the values of MULTILINE_FLAGS. A flag that lacks its
-        value is found here, since Typer would take the next flag as the value.
+        Raises it also if a word has control characters, except for line ends in the values of MULTILINE_FLAGS.
         """
         flags = self.options_by_flag
         for before, word in pairwise(["", *words]):
@@ -163,18 +154,28 @@ class Command(TyperCommand):
             if name in MULTILINE_FLAGS:
                 text = word.replace("\n", "")
             check_printable(shown_flag(word, before, flags), text)
+        for flag, value in self.flags_with_values(words):
+            check_flag_value(flag, flags[flag], value)
+
+    def flags_with_values(self, words: Sequence[str]) -> Iterator[tuple[str, str]]:
+        """Yield each flag of the command line that takes a value, with this value.
+
+        Raises UsageError if another flag follows in place of the value, since Typer would take it as the value.
+        """
+        flags = self.options_by_flag
         # "-" stands after the last word. It is no flag, so a last flag without a value is left for Typer to report.
         for word, after in pairwise([*words, "-"]):
             flag, equals, value = word.partition("=")
-            parameter = flags.get(flag)
-            if not parameter or parameter.is_flag:
+            takes_value = flag in flags and not flags[flag].is_flag
+            if not takes_value:
                 continue
-            if not equals:
-                next_flag = after.partition("=")[0]
-                if next_flag in flags:
-                    raise UsageError(f"{flag} needs a value; {next_flag} is another flag.")
-                value = after
-            check_flag_value(flag, parameter, value)
+            if equals:
+                yield flag, value
+                continue
+            next_flag = after.partition("=")[0]
+            if next_flag in flags:
+                raise UsageError(f"{flag} needs a value; {next_flag} is another flag.")
+            yield flag, after
 
     def invoke(self, ctx: "Context") -> object:
         """Run the command. An error that a user can cause ends the process with one line.
@@ -211,6 +212,18 @@ class Command(TyperCommand):
         return not set(self.basic).isdisjoint(parameter.opts)
 
 
+def switch_words(switch: TyperOption, name: str, value: str) -> list[str]:
+    """Return the words that Typer takes for a switch that was given with a value.
+
+    For 1, that is the switch itself. For 0, it is the opposite switch, or no word if there is none. Raises UsageError
+    for another value, unless it says yes or no in words.
+    """
+    is_on = ConfigParser.BOOLEAN_STATES.get(value.lower())
+    if is_on is None:
+        raise UsageError(f"{name} takes 0 or 1; got {value!r}.")
+    return [name] if is_on else switch.secondary_opts
+
+
 def check_parameter(parameter: TyperArgument | TyperOption, value: object) -> None:
     """Raise UsageError if a parameter's value, or an item of it, is a web address, unless the flag takes a URL.
 
@@ -226,10 +239,9 @@ def check_parameter(parameter: TyperArgument | TyperOption, value: object) -> No
 
 
 def check_flag_value(flag: str, parameter: TyperOption, value: str) -> None:
-    """Raise UsageError if a number has characters other than ASCII digits, or if the value of a flag is empty.
+    """Raise UsageError for a number with other digits than ASCII or with an underscore, which Python would accept.
 
-    Python would accept other digits, and "1_000", as numbers. A flag that is no path and has a default may be set to an
-    empty text, such as --label "".
+    Raises it also for an empty value, except for a flag with a default that is no path, such as --label "".
     """
     kind = parameter.bare_type()
     if kind in ("int", "float") and has_other_digits(value):
@@ -293,15 +305,16 @@ def make_command(function: Callable[..., object], about: str = "", **attributes:
 def start(entry: Command | Group, name: str = "") -> NoReturn:
     """Run a command with the words of the command line, and end the process with the command's exit code.
 
-    `name` is the command's name in its help and errors. If it is empty, the command is named as it was called: by `-m`
-    and its module, or by its file. A wrong use ends with one line.
+    --version, alone or after a command's name, only prints the version. A wrong use ends with one line. `name` is the
+    command's name in its help and errors. If it is empty, the command is named as it was called: by `-m` and its
+    module, or by its file.
     """
     prepare()
     get_completion_inspect_parameters()  # makes Typer register the shells for which it can complete flags
     arguments = sys.argv[1:]
     if {"-h", "--help"} & set(arguments):
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # end silently if `| head` closes the pipe
-    is_version_asked = arguments[-1:] == ["--version"] and len(arguments) <= 2  # alone, or after a command's name
+    is_version_asked = arguments[-1:] == ["--version"] and len(arguments) <= 2
     if is_version_asked:
         print(program_text())
         raise SystemExit(DONE)
@@ -335,8 +348,7 @@ def take_several(*flags: str) -> Callable[[Sequence[str]], Iterator[str]]:
     """
 
     def words_with_flags(words: Sequence[str]) -> Iterator[str]:
-        """Yield the words of a command line, with FLAG=WORD for each word that follows one of `flags`, up to the next
-        flag: `--only a b` becomes `--only=a --only=b`, since Typer takes one word for a flag.
+        """Yield the words of a command line, with FLAG=WORD for each word between one of `flags` and the next flag.
 
         If a flag is given twice, only the words after its last occurrence count. A flag without a word is left for
         Typer to report.

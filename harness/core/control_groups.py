@@ -136,7 +136,7 @@ def used_s(root: Path, group: Path) -> float | None:
 
 
 def memory_limit(root: Path) -> MemoryLimit | None:
-    """Return the lowest limit among this process's group and the groups above, and the least memory that one has free.
+    """Return the memory that this process may use: the lowest limit of its group and those above, and the least free.
 
     The two may be of different groups: a group above may have a higher limit but less free memory, since other
     processes share it. None if no group has a limit. `root` is the mount of all groups.

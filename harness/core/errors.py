@@ -83,10 +83,12 @@ def benchmark_error_of(error: BaseException) -> BaseException:
         return UsageError(f"{str(error).removeprefix('Symlink loop from ')}: {os.strerror(errno.ELOOP)}.")
     if not isinstance(error, OSError):
         return error
-    is_full_output = not error.filename and error.errno == errno.ENOSPC  # of standard output, which has no file name
-    if not error.filename and not is_full_output:  # The error is about no file.
+    if error.filename:
+        name = str(error.filename)
+    elif error.errno == errno.ENOSPC:
+        name = "standard output"  # The disk behind it is full. The system has no file name for it.
+    else:  # The error is about no file.
         return error
-    name = str(error.filename or "standard output")
     shown_name = name
     if error.errno == errno.ENAMETOOLONG:
         file_name = name.rpartition("/")[2]
@@ -112,6 +114,19 @@ def print_error(error: BenchmarkError, config_file: Path | None) -> None:
 
 
 @contextlib.contextmanager
+def flush_and_convert_errors() -> Iterator[None]:
+    """Flush standard output at the end, and convert an error that `benchmark_error_of` knows into a BenchmarkError."""
+    try:
+        yield
+        sys.stdout.flush()
+    except (OSError, RuntimeError) as error:  # A RuntimeError may be about links that lead to each other.
+        if isinstance(error, OSError) and not error.filename and error.errno in (errno.ENOSPC, errno.EPIPE):
+            # Standard output failed. Python flushes what is left of it at exit, which must not fail again.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise benchmark_error_of(error) from None
+
+
+@contextlib.contextmanager
 def one_line_errors(config_file: Path | None = None) -> Iterator[None]:
     """End the command with an exit code and a printed line, not a stack trace, if a BenchmarkError is raised within.
 
@@ -121,14 +136,8 @@ def one_line_errors(config_file: Path | None = None) -> Iterator[None]:
     of this program and keeps its stack trace.
     """
     try:
-        try:
+        with flush_and_convert_errors():
             yield
-            sys.stdout.flush()
-        except (OSError, RuntimeError) as error:
-            if isinstance(error, OSError) and not error.filename and error.errno in (errno.ENOSPC, errno.EPIPE):
-                # Standard output failed. Python flushes what is left of it at exit, which must not fail again.
-                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            raise benchmark_error_of(error) from None
     except BenchmarkError as error:
         is_about_config_file = isinstance(error, UsageError) and error.path == config_file
         print_error(error, None if is_about_config_file else config_file)

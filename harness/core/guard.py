@@ -62,10 +62,9 @@ def watch(command: int) -> dict[int, str]:
             pids.add(int(line))  # a fork whose parent has died is no longer below the command
         start_times = {pid: table[pid][1] for pid in pids}
         has_new_process = bool(start_times.items() - noted.items())  # also if a new one has the id of an old one
-        pause = min(2 * pause, LONGEST_PAUSE_S)
-        if has_new_process:
-            pause = SHORTEST_PAUSE_S  # since more may follow soon
         noted |= start_times
+        # More processes may follow a new one soon.
+        pause = SHORTEST_PAUSE_S if has_new_process else min(2 * pause, LONGEST_PAUSE_S)
 
 
 def remaining_processes(noted: dict[int, str], mark: str) -> list[int]:

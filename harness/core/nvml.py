@@ -296,7 +296,7 @@ def gpu_settings() -> dict[str, str]:
 
     A setting is left out if a GPU does not report it.
     """
-    values = {}
+    values = {}  # of each setting: the value of each GPU in words
     for name, (question, text) in GPU_SETTINGS.items():
         answers = ask_gpus(question)
         known_answers = [answer for answer in answers if answer is not None]

@@ -89,9 +89,8 @@ class Display:
             self.say(f"{time.strftime('%H:%M:%S')} {self._stage}, {duration}", style="dim")
         self._stage, self._has_line = text, False
         self._stage_start = time.monotonic()
-        self._last_refresh = self._stage_start
-        if self._live:
-            self._last_refresh = -math.inf  # so that `tick` shows the new stage at once
+        # A live line shows the new stage at once (`tick`). Without one, a line is printed below.
+        self._last_refresh = -math.inf if self._live else self._stage_start
         self._answer_counts = deque([(0.0, 0)])
         self.stages.append(Stage(text, round(self._stage_start - self._start, 1), kind))
         if not self._live:
@@ -185,6 +184,14 @@ def escape_rich(text: str) -> str:
     return escape(printable_text(hide_text(text)))
 
 
+def seconds_to_last_answer(counters: Counters, total: int, elapsed: float, rate: float) -> float:
+    """Estimate the seconds until the last of `total` queries is answered. `rate` is the number of answers a second."""
+    issue_rate = max(rate, counters.issued / elapsed)  # A schedule's queries may be issued faster than answered.
+    s_to_last_issue = (total - counters.issued) / issue_rate
+    in_flight = counters.issued - counters.completed  # As many are taken to wait after the last query as now.
+    return s_to_last_issue + in_flight / rate
+
+
 def progress_text(
     counters: Counters, total: int | None, elapsed: float, least_s: float = 0.0, rate: float | None = None
 ) -> str:
@@ -197,16 +204,13 @@ def progress_text(
     total = max(total or 0, counters.issued)
     figures = []
     if counters.completed and elapsed and total:
-        rate = rate or counters.completed / elapsed
-        issue_rate = max(rate, counters.issued / elapsed)  # A schedule's queries may be issued faster than answered.
-        s_to_last_issue = (total - counters.issued) / issue_rate
-        # After the last query, as many are taken to wait for their answers as now.
-        s_to_last_answer = s_to_last_issue + (counters.issued - counters.completed) / rate
+        left_s = seconds_to_last_answer(counters, total, elapsed, rate or counters.completed / elapsed)
         share = counters.completed / total
         if least_s:  # The queries may be done before the least time is over.
+            left_s = max(left_s, least_s - elapsed)
             share = min(share, elapsed / least_s)
         figures.append(f"{math.floor(100 * share)} %")
-        figures.append(f"{clock(max(s_to_last_answer, least_s - elapsed))} left")
+        figures.append(f"{clock(left_s)} left")
     figures.append(f"{counters.completed:,}/{total:,} samples" if total else "waiting")
     if counters.started:  # Only streamed answers have first tokens.
         ttft_ms = 1000 * counters.first_token_s / counters.started

@@ -69,20 +69,19 @@ def welch(before: Sequence[float], after: Sequence[float]) -> tuple[float, float
     sides_of_several = [side for side in sides if len(side) > 1]
     # A single value does not show how much it scatters. It is assumed to scatter like the other side.
     assumed_variance = max(map(variance, sides_of_several), default=0.0)
-    error_variance = 0.0  # of the difference: the sum of the error variances of both means
-    satterthwaite_terms = []
+    errors = []  # the variance of the error of each mean
     for side in sides:
         variance_of_side = variance(side) if len(side) > 1 else assumed_variance
-        error_of_side = variance_of_side / len(side)
-        error_variance += error_of_side
-        if len(side) > 1:
-            satterthwaite_terms.append(error_of_side**2 / (len(side) - 1))
-    if not error_variance:
+        errors.append(variance_of_side / len(side))
+    error_of_change = sum(errors)
+    if not error_of_change:
         return change, 0.0
-    freedom: float = max(map(len, sides)) - 1  # that of the side with several values, if there is only one
-    if len(satterthwaite_terms) > 1:
-        freedom = error_variance**2 / sum(satterthwaite_terms)  # by Satterthwaite's formula
-    return change, student_quantile(freedom) * sqrt(error_variance)
+    if len(sides_of_several) == 2:  # Both sides show their scatter: the degrees of freedom by Satterthwaite's formula.
+        terms = [error**2 / (len(side) - 1) for error, side in zip(errors, sides, strict=True)]
+        freedom = error_of_change**2 / sum(terms)
+    else:
+        freedom = max(map(len, sides)) - 1  # that of the side with several values
+    return change, student_quantile(freedom) * sqrt(error_of_change)
 
 
 def wilson(hits: int, n: int) -> tuple[float, float]:
@@ -128,11 +127,11 @@ class Spread:
 
 
 def quantile_interval(values: Sequence[float], share: float) -> tuple[float, float | None] | None:
-    """Return the ends of the confidence interval of a quantile. None if there are too few values.
+    """Return the ends of the confidence interval of a quantile, below which `share` of the values lie.
 
-    `values` are those of a test's requests in the order of time. Both ends are among them (David and Nagaraja, Order
-    Statistics, 7.1). The upper end is None if the test is too short to have one. The interval says how well this test
-    measured the quantile, not how another run would differ.
+    None if there are too few values. `values` are those of a test's requests in the order of time. Both ends are
+    among them (David and Nagaraja, Order Statistics, 7.1). The upper end is None if the test is too short to have one.
+    The interval says how well this test measured the quantile, not how another run would differ.
     """
     count = len(values)
     if count < 2 * max(BLOCK_COUNTS):  # Each block of time needs two values.
@@ -237,8 +236,9 @@ def intervals(values: "ArrayLike") -> "NDArray[np.float64]":
     # 2015). Zeros do not count as values, since they do not scatter.
     widening = []
     for nonzero in np.count_nonzero(scores, axis=0).tolist():
-        k = max(nonzero, 2)  # For 1 the factor would be infinite, and for 0 there is nothing to widen.
-        widening.append(sqrt(k / (k - 1)) * student_quantile(k - 1) / NORMAL)
+        value_count = max(nonzero, 2)  # For 1 the factor would be infinite, and for 0 there is nothing to widen.
+        factor = sqrt(value_count / (value_count - 1)) * student_quantile(value_count - 1) / NORMAL
+        widening.append(factor)
     means = scores.mean(axis=0)
     widened: NDArray[np.float64] = (means + (ends - means) * widening).T
     return widened
