@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 from pydantic_core import to_jsonable_python
 
@@ -61,20 +61,22 @@ class CompareConfig(RunConfig):
         A comparison takes servers (`endpoint`) or finished runs (`side`), but not both.
         """
         yield from super().problems()
-        if len(self.side or self.endpoint) < 2 or (self.side and self.endpoint):
+        compared, has_both = self.side or self.endpoint, bool(self.side and self.endpoint)
+        if len(compared) < 2 or has_both:
             yield "compare needs at least two servers, or at least two finished runs."
         # A word such as host:8000 was read as the name of a run (`side`), but is the address of a server.
         without_scheme = [run_name for run_name in self.side if re.fullmatch(HOST_AND_PORT, run_name)]
         if without_scheme:
             yield f"{without_scheme[0]}: a server's address begins with its scheme: http://{without_scheme[0]}"
         flags_of_servers = self.named_settings - {"side", "results_dir"}
-        are_all_runs = self.side and not without_scheme
-        if are_all_runs and flags_of_servers:
+        compares_runs = self.side and not without_scheme
+        if compares_runs and flags_of_servers:
             yield (  # The first of these flags by name stands for all.
                 f"{flag_name(min(flags_of_servers))} applies to servers only. Compare settings in this process by "
                 "`sweep.py FILE --repeat 3`, finished runs by `report.py RUN --baseline RUN --fail-if ...`."
             )
-        if self.has_several_rates or self.batches or len(self.levels) > 1 or self.concurrency in ("max", "auto"):
+        has_several_loads = self.has_several_rates or self.batches or len(self.levels) > 1
+        if has_several_loads or self.concurrency in ("max", "auto"):
             yield "compare tests servers at one load: give a single number."
         if self.mode == "accuracy":
             yield "compare measures speed; with --mode both it compares answers as well."
@@ -88,11 +90,11 @@ class CompareConfig(RunConfig):
             yield "--json prints the verdicts of --fail-if, which is missing; all figures are in sweep.json."
 
     def implications(self, given: frozenset[str]) -> dict[str, object]:
-        """Return the settings that a comparison has by default, and the settings that follow from them.
+        """Return the settings that a comparison has by default, and the settings that follow from others.
 
-        The defaults are a short test at a concurrency that most servers take. With MLPerf's own samples, the accuracy
+        A comparison has a short test at a concurrency that most servers take. With MLPerf's own samples, the accuracy
         test runs as well, so that the answers can be compared. `given` has the names of the settings that the user
-        gave; these have no default.
+        gave, which keep their values.
         """
         defaults: dict[str, object] = {"mode": "performance"}
         pattern = SCENARIOS[scenario_of(self.values(given))].pattern
@@ -106,9 +108,10 @@ class CompareConfig(RunConfig):
             defaults["total_sample_count"] = min(DEFAULT_SAMPLES, available_samples)
         if not given & {"scenario", *SCENARIO_BY_FLAG}:  # No flag names or implies a scenario.
             defaults["concurrency"] = DEFAULT_CONCURRENCY
+        used_defaults = {name: value for name, value in defaults.items() if name not in given}
         # What follows from the defaults is computed as if the user had given them.
-        implied = {name: value for name, value in defaults.items() if name not in given}
-        return super().implications(given | frozenset(implied)) | implied
+        following = super().implications(given | frozenset(used_defaults))
+        return following | used_defaults
 
     @property
     def test_seconds(self) -> float:
@@ -147,16 +150,20 @@ def parse_sides(words: Sequence[str]) -> Iterator[str]:
 
 
 def compare(config: CompareConfig) -> int:
-    """Compare finished runs and return the exit code, or else compare servers.
-
-    Servers are tested in turns, by a sweep, which ends the process with its own exit code. Raises UsageError for a
-    condition of --fail-if that is not valid.
-    """
+    """Compare finished runs and return the exit code, or else compare servers, which ends the process."""
     if config.side:
         from harness.commands.report import compare_runs
 
         compare_runs(find.folders(config.side, config.results_dir), csv=None, plot=None, page=None)
         return DONE
+    compare_servers(config)
+
+
+def compare_servers(config: CompareConfig) -> NoReturn:
+    """Test servers in turns, by a sweep, and end the process with the sweep's exit code.
+
+    Raises UsageError for a condition of --fail-if that is not valid.
+    """
     from harness.core import processes
     from harness.report import regression
     from harness.runner.tracking import check_installed

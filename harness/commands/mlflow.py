@@ -122,9 +122,10 @@ class Store:
             self.log(child._replace(tags=tags), f"{identity} {child.name}")
         # If no status tells the end of a run, the run is taken to have ended when it began, and to have failed.
         end_ms, state = started_ms, "FAILED"
-        if tracked_run.status and tracked_run.status.time:
-            end_ms = milliseconds(tracked_run.status.time)
-        if tracked_run.status and tracked_run.status.status == "complete":
+        end = tracked_run.status
+        if end and end.time:
+            end_ms = milliseconds(end.time)
+        if end and end.status == "complete":
             state = "FINISHED"
         self.client.set_terminated(run_id, state, end_ms)
         return f"logged {tracked_run.name} to {self.place}"

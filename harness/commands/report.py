@@ -122,12 +122,13 @@ class Arguments(NamedTuple):
 def problems(arguments: Arguments) -> Iterator[str]:
     """Yield a sentence for each combination of flags and operands that is not allowed."""
     run, matrix, baseline, plot = arguments.run, arguments.matrix, arguments.baseline, arguments.plot
-    ways_to_name_runs = [bool(run), bool(arguments.compare), arguments.last is not None]
-    if sum(ways_to_name_runs) != 1:
+    used_ways_to_name_runs = [bool(run), bool(arguments.compare), arguments.last is not None]
+    if used_ways_to_name_runs.count(True) != 1:
         yield "give one RUN_DIR, or --compare RUN RUN ..., or --last N; -h lists the flags."
     if baseline and not (run and arguments.fail_if):
         yield "--baseline needs a RUN before it, and --fail-if after it."
-    if (arguments.fail_if or arguments.may_differ or arguments.json) and not baseline:
+    has_flag_of_baseline = arguments.fail_if or arguments.may_differ or arguments.json
+    if has_flag_of_baseline and not baseline:
         yield "--fail-if, --may-differ and --json need --baseline."
     if arguments.check and (baseline or matrix or not run):
         yield "--check takes one RUN."

@@ -46,26 +46,42 @@ def benchmark_command(config: RunConfig) -> NoReturn:
         exit_codes = [steps.dry_run(run, print) for run in runs]
         raise SystemExit(max(exit_codes))  # DONE, which is 0, only if it is the code of every run
     processes.install_signal_handlers()  # SIGTERM then ends this command as Ctrl-C does, with all its processes.
-    handlers, arguments = processes.signal_handlers(), sys.argv[1:]
     folder = run_folder.open_run(config.results_dir, f"{runs[0].category}-{runs[0].scenario}")
     log = folder.path / "engine.log"  # The first run starts the engine, so its folder has the log of all runs.
     with progress.screen(log) as consoles:
-        _console, errors = consoles
-        earlier = None  # the run before, whose engine the next run takes over
-        for run in runs:
-            if run is not runs[0]:  # The first run has its folder already.
-                processes.set_signal_handlers(handlers)  # The run before ignored signals while it wrote its report.
-                folder = run_folder.open_run(config.results_dir, f"{run.category}-{run.scenario}")
-            if len(runs) > 1:  # A run records sys.argv as its command, which shall repeat this run alone.
-                sys.argv[1:] = words_of_run(arguments, config, run)
-            code, earlier = run_in_folder(run, folder, consoles, earlier, is_last=run is runs[-1])
-            if code != DONE:
-                left_out = [following.scenario for following in runs[runs.index(run) + 1 :]]
-                if left_out:
-                    errors.print(f"not run: {', '.join(left_out)}, because {run.scenario} ended with exit code {code}")
-                break
+        code = run_scenarios(config, runs, folder, consoles)
         # `exit` masks secrets that the engine wrote to its log, and ends the process, and so this block.
         ending.exit(code, log)
+
+
+def run_scenarios(
+    config: RunConfig, runs: Sequence[RunConfig], folder: "RunFolder", consoles: "tuple[Console, Console]"
+) -> int:
+    """Run the benchmark for each scenario until a run ends with another exit code than 0, and return the last code.
+
+    `config` has the settings of the whole command, `runs` those of each run. `folder` is that of the first run.
+    `consoles` are those of standard output and of standard error.
+    """
+    from harness.core import processes
+    from harness.runs import run_folder
+
+    code = DONE
+    handlers, arguments = processes.signal_handlers(), sys.argv[1:]
+    earlier = None  # the run before, whose engine the next run takes over
+    for run in runs:
+        if run is not runs[0]:  # The first run has its folder already.
+            processes.set_signal_handlers(handlers)  # The run before ignored signals while it wrote its report.
+            folder = run_folder.open_run(config.results_dir, f"{run.category}-{run.scenario}")
+        if len(runs) > 1:  # A run records sys.argv as its command, which shall repeat this run alone.
+            sys.argv[1:] = words_of_run(arguments, config, run)
+        code, earlier = run_in_folder(run, folder, consoles, earlier, is_last=run is runs[-1])
+        if code != DONE:
+            left_out = ", ".join(following.scenario for following in runs[runs.index(run) + 1 :])
+            if left_out:
+                _console, errors = consoles
+                errors.print(f"not run: {left_out}, because {run.scenario} ended with exit code {code}")
+            return code
+    return code
 
 
 def run_in_folder(
@@ -95,13 +111,8 @@ def run_in_folder(
             from harness.runner import steps  # This import is slow, so the lines above are shown before it.
 
             code, run = steps.run_benchmark(config, folder, display, earlier, is_last)
-        if config.json:
-            console.file.write((folder.path / "summary.json").read_text())
-            console.file.flush()
-            if getattr(console.file, "is_full", False):  # The disk behind standard output is full.
-                errors.print("error: standard output: No space left on device.", markup=False)
-                if code == DONE:  # Any other code tells of an earlier failure.
-                    code = ENGINE_FAILED  # the exit code of any error of the system
+        if config.json and not print_summary(folder, consoles) and code == DONE:
+            code = ENGINE_FAILED  # the exit code of any error of the system
         return code, run
     except (Exception, KeyboardInterrupt) as error:
         code = ending.fail(error, folder, errors)
@@ -109,6 +120,20 @@ def run_in_folder(
         if has_tests and not config.quick:  # An estimate (--quick) has no report of tests.
             steps.report_partial(folder, shown_on)
         return code, None
+
+
+def print_summary(folder: "RunFolder", consoles: "tuple[Console, Console]") -> bool:
+    """Print a run's summary.json on standard output, and tell whether it could be written.
+
+    If the disk behind standard output is full, an error is printed on standard error.
+    """
+    console, errors = consoles
+    console.file.write((folder.path / "summary.json").read_text())
+    console.file.flush()
+    if getattr(console.file, "is_full", False):
+        errors.print("error: standard output: No space left on device.", markup=False)
+        return False
+    return True
 
 
 def words_of_run(words: Sequence[str], config: RunConfig, run: RunConfig) -> list[str]:

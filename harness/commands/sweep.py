@@ -1,5 +1,6 @@
 """A tuning sweep, each experiment one run.py. `python sweep.py --help` lists the flags."""
 
+from collections.abc import Mapping
 from math import inf
 from pathlib import Path
 from typing import Literal
@@ -54,6 +55,7 @@ def sweep(
     mlflow: bool = option(False, "Log to MLflow: MLFLOW_TRACKING_URI, or a file in the results."),
 ) -> int:
     """Run a list of experiments, each in its own process, and compare their speed and accuracy."""
+    limit_s = 60 * (time_limit or inf)  # Without --time-limit, a sweep may take any time.
     if bisect:
         refused_flags = {
             "FILE": path,
@@ -66,15 +68,13 @@ def sweep(
             "--alternate": alternate,
             "--gpus": gpus != "together",
         }
-        for name, value in refused_flags.items():
-            if value:
-                raise UsageError(f"--bisect chooses the experiments and their rounds itself: remove {name}.")
+        refuse_with_bisect(refused_flags)
         tracking.check_installed(mlflow)
         # `alternate`: GOOD and BAD run in the order A B B A, so that a drift of the machine falls on both.
         options = sweep_state.SweepOptions(
             repeat=repeat,
             timeout=timeout,
-            limit=60 * (time_limit or inf),  # in seconds; no limit by default
+            limit=limit_s,
             alternate=True,
             mlflow=mlflow,
         )
@@ -107,7 +107,7 @@ def sweep(
     options = sweep_state.SweepOptions(
         repeat=repeat,
         timeout=timeout,
-        limit=60 * (time_limit or inf),  # in seconds; no limit by default
+        limit=limit_s,
         finalists=finalists,
         again=only,  # Experiments that are named are tried again if they failed.
         alternate=alternate,
@@ -116,10 +116,18 @@ def sweep(
     from harness.core import processes
 
     processes.install_signal_handlers()  # SIGTERM then ends this command as Ctrl-C does, with all its processes.
+    narrow_enough = within or 0.0  # No interval is narrower than 0 %, so without --within all rounds are run.
     state = loop.begin_sweep(
-        whole_sweep, results_dir, chosen, options, skipped=reasons, is_resumed=resume, within=within or 0.0
-    )  # No interval is narrower than 0 %, so without --within all rounds are run.
+        whole_sweep, results_dir, chosen, options, skipped=reasons, is_resumed=resume, within=narrow_enough
+    )
     loop.run_to_exit(state, gpu_lanes)  # ends the process
+
+
+def refuse_with_bisect(flags: Mapping[str, object]) -> None:
+    """Raise UsageError for the first of these flags that was given, by its name."""
+    for name, value in flags.items():
+        if value:
+            raise UsageError(f"--bisect chooses the experiments and their rounds itself: remove {name}.")
 
 
 def run_bisection(
