@@ -60,10 +60,9 @@ def effect_of_load(test: TestRun) -> LoadEffect | None:
 
 
 def blocks_of(recording: Recording, begin_s: float, end_s: float) -> tuple[list[float], list[float]]:
-    """Return the mean load of other programs and the mean speed of each block of BLOCK_READINGS readings between two
-    times.
+    """Return the mean load of other programs in each block of readings between two times, and the mean speed in each.
 
-    Readings without both values are left out, and so is a last block with fewer readings.
+    A block has BLOCK_READINGS readings. Readings without both values are left out, and so is a last block with fewer.
     """
     pairs = list[tuple[float, float]]()
     columns = zip(recording.seconds, recording.column(LOAD_COLUMN), recording.column(SPEED_COLUMN), strict=True)
@@ -78,16 +77,32 @@ def blocks_of(recording: Recording, begin_s: float, end_s: float) -> tuple[list[
     return loads, speeds
 
 
-def fitted_effect(loads: Sequence[float], speeds: Sequence[float]) -> LoadEffect | None:
-    """Return the effect of other programs' load on the speed, by the straight line through both that fits best.
+def half_width_of_slope(slope: float, load_offsets: Sequence[float], speed_offsets: Sequence[float]) -> float:
+    """Return half the width of the interval of a fitted slope. The offsets are those that it was fitted to.
 
-    `loads` and `speeds` are those of consecutive blocks; a trend over time is taken out of both before. None if there
-    are fewer than FEWEST_BLOCKS, if the load hardly varied, or if the line puts the speed without load at 0 or below.
     Blocks whose neighbours are like them tell less than independent ones: the interval is wider by the factor that
     follows from the correlation of neighbours (Bartlett 1935).
     """
-    count = len(loads)
-    if count < FEWEST_BLOCKS or pstdev(loads) < LEAST_VARIATION:
+    residuals = [speed - slope * load for load, speed in zip(load_offsets, speed_offsets, strict=True)]
+    correlation = lag_correlation(residuals) * lag_correlation(load_offsets)  # never negative
+    inflation = (1 + correlation) / (1 - correlation)
+    fitted_numbers = 3  # height, slope and trend
+    remaining = len(residuals) - fitted_numbers
+    variance = sum(residual**2 for residual in residuals) / remaining
+    standard_error = sqrt(inflation * variance / sum(offset**2 for offset in load_offsets))
+    freedom = max(2.0, remaining / inflation)
+    # Degrees of freedom are rounded, since each new value of them takes a table.
+    return student_quantile(round(freedom, 1), CONFIDENCE) * standard_error
+
+
+def fitted_effect(loads: Sequence[float], speeds: Sequence[float]) -> LoadEffect | None:
+    """Return the effect of other programs' load on the speed, by the straight line through both that fits best.
+
+    `loads` and `speeds` are those of consecutive blocks. A trend over time is first taken out of both. None if there
+    are fewer than FEWEST_BLOCKS, if the load hardly varied or only rose or fell over time, or if the line puts the
+    speed without load at 0 or below.
+    """
+    if len(loads) < FEWEST_BLOCKS or pstdev(loads) < LEAST_VARIATION:
         return None
     load_offsets, speed_offsets = without_trend(loads), without_trend(speeds)
     squares = sum(offset**2 for offset in load_offsets)
@@ -95,15 +110,7 @@ def fitted_effect(loads: Sequence[float], speeds: Sequence[float]) -> LoadEffect
         return None
     products = sum(load * speed for load, speed in zip(load_offsets, speed_offsets, strict=True))
     slope = products / squares  # tokens/s for each percent of the CPU
-    residuals = [speed - slope * load for load, speed in zip(load_offsets, speed_offsets, strict=True)]
-    correlation = lag_correlation(residuals) * lag_correlation(load_offsets)  # never negative
-    inflation = (1 + correlation) / (1 - correlation)
-    fitted_numbers = 3  # height, slope and trend
-    freedom = max(2.0, (count - fitted_numbers) / inflation)
-    variance = sum(residual**2 for residual in residuals) / (count - fitted_numbers)
-    standard_error = sqrt(inflation * variance / squares)
-    # Degrees of freedom are rounded, since each new value of them takes a table.
-    half_width = student_quantile(round(freedom, 1), CONFIDENCE) * standard_error
+    half_width = half_width_of_slope(slope, load_offsets, speed_offsets)
     mean_load, mean_speed = fmean(loads), fmean(speeds)
     # The higher the slope, the less of the speed was lost.
     low = lost_percent(slope + half_width, mean_load, mean_speed)

@@ -31,8 +31,8 @@ def schema() -> str:
     properties: JsonObject = {}  # of `run.performance`
     for model in (Outcome, Figures, MachineUse, TestDetails):
         model_schema = model.model_json_schema(mode="serialization", ref_template=REFERENCE)
-        for name, nested in model_schema.pop("$defs", {}).items():
-            definitions.setdefault(name, nested)
+        for name, nested_model in model_schema.get("$defs", {}).items():
+            definitions.setdefault(name, nested_model)
         for name in names_of(model):
             if name in model_schema["properties"]:
                 properties[name] = model_schema["properties"][name]

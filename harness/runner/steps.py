@@ -289,7 +289,7 @@ def measure_performance(run: BenchmarkRun, session: LoadGenSession) -> None:
     result = tests.attempts[-1]
     final_plan = source.conclude(run.plan, tests)
     if final_plan is not run.plan:  # The plan has a note on all attempts, and the rate of the attempt that counts.
-        result = attempt_that_counts(run, session, result, final_plan.target_qps)
+        result = restore_attempt(run, session, result, final_plan.target_qps)
         run.adopt(final_plan)
     if run.plan.concurrency or run.config.batches:  # The test is the last row of a curve over concurrencies or batches.
         bench.leave_row(run.display, bench.keep_test(run, run.plan, result))
@@ -301,7 +301,7 @@ def measure_performance(run: BenchmarkRun, session: LoadGenSession) -> None:
 
 
 def run_attempts(run: BenchmarkRun, session: LoadGenSession, source: RateSource) -> DoneTests:
-    """Run the performance test until its source has no better rate or allows no further attempt.
+    """Run the performance test, again and again until `source` has no better rate or allows no further attempt.
 
     Returns all tests so far. The last one's logs are those of the performance test. The logs of each attempt before are
     in a folder of their own, and its outcome is in the run's facts.
@@ -323,11 +323,11 @@ def run_attempts(run: BenchmarkRun, session: LoadGenSession, source: RateSource)
         run.adopt(better_plan)
 
 
-def attempt_that_counts(run: BenchmarkRun, session: LoadGenSession, last: Outcome, rate: float | None) -> Outcome:
-    """Return the attempt at `rate`, and put its logs in the place of the performance test's.
+def restore_attempt(run: BenchmarkRun, session: LoadGenSession, last: Outcome, rate: float | None) -> Outcome:
+    """Put the logs of the VALID attempt at `rate` in the place of the performance test's, and return its outcome.
 
-    If that is not the last attempt, the logs of both change places. If no earlier attempt at the rate was VALID, the
-    last one counts.
+    The logs there are those of the `last` attempt, which become those of an earlier one. Nothing is moved if the last
+    attempt ran at `rate`, or if there is no such attempt: then the last one counts.
     """
     attempts = run.facts.attempts  # those before the last
     best = valid_attempt_at(attempts, rate)
