@@ -2,7 +2,7 @@
 
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
@@ -43,12 +43,12 @@ def bisection_plan(
     """Return the sweep that measures GOOD and BAD again, and the bisection with their differences.
 
     A bisection finds which difference between the two sides, GOOD and BAD, makes a condition such as a lower speed
-    hold. `words` name GOOD and BAD, or one side whose environments (`pythons`) are compared in their order. `rounds` is
-    the number of rounds that the user asked for. Raises UsageError if the sides cannot be bisected, such as by doing
-    different work or having no difference that a run can set.
+    hold. `words` name both sides. With the name of a single side, its environments (`pythons`) are compared: they are
+    versions that follow each other, and the first bad one is sought. `rounds` is the number of rounds that the user
+    asked for. Raises UsageError if the sides cannot be bisected, such as by doing different work or having no
+    difference that a run can set.
     """
     check_counts(words, pythons)
-    # With one side, the environments are versions that follow each other: the first bad one is sought.
     is_ordered = len(words) == 1
     good, bad = bisect_sides.load_sides(words, results_dir)
     bisect_sides.check_good(words[0], results_dir, conditions)
@@ -199,13 +199,12 @@ class BisectState(SweepState):
     def jobs(self, lane: Lane) -> Iterator[Job]:
         """Yield the jobs of all planned rounds in order, every second round backwards.
 
-        GOOD is the sweep's baseline. It runs in the first rounds, where it is compared with BAD and with itself
-        (GOOD_AGAIN), and beside each later step if speeds are compared. An experiment that failed and never completed
-        gets no further rounds. If that is GOOD or BAD, nothing can be compared, and there are no jobs at all.
-
-        All lanes have the same jobs: `lane` is there because other sweeps choose by it.
+        GOOD is the sweep's baseline, and runs a second time as GOOD_AGAIN, to be compared with itself. If GOOD or BAD
+        failed and never completed, there are no jobs, since nothing can be compared. Any other such experiment gets no
+        further rounds. GOOD runs in the first rounds, beside BAD. In later rounds, it runs beside each step only if
+        speeds are compared. All lanes have the same jobs: `lane` is there because other sweeps choose by it.
         """
-        if any(map(self.is_hopeless, (BASELINE, GOOD_AGAIN, BAD))):  # Without these, nothing can be compared.
+        if any(map(self.is_hopeless, (BASELINE, GOOD_AGAIN, BAD))):
             return
         items = {item.name: item for item in self.kept.sweep.experiments}
         for round_number, planned_names in enumerate(self.bisection.rounds):
@@ -244,14 +243,21 @@ class BisectState(SweepState):
         if isinstance(wanted, frozenset):  # a new step, by the indexes of its differences
             if not self.bisection.expected:  # The new step is the first one.
                 self.announce_estimate()
-            names: tuple[str, ...] = (self.add_step(wanted),)
+            self.add_rounds([self.add_step(wanted)])
         else:  # the names of experiments that need rounds
-            names = tuple(wanted)
-        have_had_rounds = any(map(self.bisection.scheduled, names))
-        count = FURTHER_ROUNDS if have_had_rounds else self.bisection.first_rounds
-        planned_rounds = [names] * count  # The experiments run once in each round.
-        self.keep(bisection=replace(self.bisection, rounds=(*self.bisection.rounds, *planned_rounds)))
+            self.add_rounds(wanted)
         return True
+
+    def add_rounds(self, names: Iterable[str]) -> None:
+        """Plan rounds of these experiments, each of which runs once in a round.
+
+        They are the first rounds or, for experiments that have had these, FURTHER_ROUNDS more.
+        """
+        planned_names = tuple(names)
+        have_had_rounds = any(map(self.bisection.scheduled, planned_names))
+        count = FURTHER_ROUNDS if have_had_rounds else self.bisection.first_rounds
+        planned_rounds = [planned_names] * count
+        self.keep(bisection=replace(self.bisection, rounds=(*self.bisection.rounds, *planned_rounds)))
 
     def add_step(self, places: frozenset[int]) -> str:
         """Add a step to the sweep: GOOD with BAD's values of the differences that have these indexes (`places`).

@@ -103,21 +103,21 @@ class BisectFindings:
     def finding(self, name: str) -> StepFinding | None:
         """Return the finding on an experiment; None if it has not begun.
 
-        The answer is "fails" if a condition of --fail-if holds for the experiment against GOOD. The gravest judgement
-        of all conditions decides. The answer is "no verdict" if there is no complete round, or if nothing could be
-        judged and further rounds cannot help.
+        The gravest judgement of all conditions of --fail-if decides. The answer is "fails" if its condition holds for
+        the experiment against GOOD. It is "no verdict" if there is no complete round, or if nothing could be judged and
+        further rounds cannot help.
         """
         result = result_named(self.report.rows, name)
         if result is None:
             return None
         places, complete_rounds = self.bisection.places_of(name), len(result.done)
         if not complete_rounds:
-            reason = result.failure.failed if result.failure else ""  # how the first run that failed ended, in words
-            condition = self.conditions[0]  # None of the conditions decides; any may stand here.
-            return StepFinding(name, places, answer="no verdict", rounds=0, condition=condition, reason=reason)
+            how_it_failed = result.failure.failed if result.failure else ""  # in words
+            any_condition = self.conditions[0]  # None of them decides.
+            return StepFinding(name, places, "no verdict", rounds=0, condition=any_condition, reason=how_it_failed)
         judgements = [self.report.judge(result, condition) for condition in self.conditions]
         judgement = regression.gravest(judgements)
-        condition = self.conditions[judgements.index(judgement)]
+        condition = self.conditions[judgements.index(judgement)]  # The judgements are in the order of the conditions.
         answer = ANSWERS_BY_VERDICT[judgement.verdict]
         if answer == "undecided" and not can_rounds_help(result, judgement):
             answer = "no verdict"

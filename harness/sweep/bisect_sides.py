@@ -3,7 +3,7 @@
 import json
 import os
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -162,6 +162,11 @@ def check_work(good: Side, bad: Side) -> None:
             )
 
 
+def names_of_both(good: Iterable[str], bad: Iterable[str]) -> list[str]:
+    """Return each name that GOOD or BAD has once, in their order."""
+    return list(dict.fromkeys([*good, *bad]))
+
+
 def testable_differences(good: Side, bad: Side) -> list[SideDifference]:
     """Return the differences that a run can set.
 
@@ -175,16 +180,16 @@ def testable_differences(good: Side, bad: Side) -> list[SideDifference]:
         # A setting that a side does not give has its default there, so the values in effect are compared.
         if not is_left_out and value_of(good, name) != value_of(bad, name):
             changes.append(SideDifference("set", name, before, after))
-    for name in dict.fromkeys([*good.engine, *bad.engine]):
+    for name in names_of_both(good.engine, bad.engine):
         before, after = good.engine.get(name), bad.engine.get(name)
         is_recorded = MASK not in (before, after)  # A secret is masked, so its value is not known.
         if before != after and is_recorded:
             changes.append(SideDifference("engine", name, before, after))
-    for name in dict.fromkeys([*good.patches, *bad.patches]):
+    for name in names_of_both(good.patches, bad.patches):
         is_in_good, is_in_bad = name in good.patches, name in bad.patches
         if is_in_good != is_in_bad:
             changes.append(SideDifference("patch", name, is_in_good, is_in_bad))
-    for name in dict.fromkeys([*good.variables, *bad.variables]):
+    for name in names_of_both(good.variables, bad.variables):
         before, after = good.variables.get(name), bad.variables.get(name)
         if before != after and not reason_not_settable(name, good, bad):
             changes.append(SideDifference("env", name, before, after))
@@ -219,11 +224,11 @@ def untestable_texts(good: Side, bad: Side) -> list[str]:
         before, after = value_of(good, name), value_of(bad, name)
         if before != after:
             texts.append(f"{name} ({setting_text(before)}, {setting_text(after)}: every step has the first)")
-    for name in dict.fromkeys([*good.engine, *bad.engine]):
+    for name in names_of_both(good.engine, bad.engine):
         before, after = good.engine.get(name), bad.engine.get(name)
         if before != after and MASK in (before, after):  # A secret was masked when the run was recorded.
             texts.append(f"{name} (its value was not recorded)")
-    for name in dict.fromkeys([*good.variables, *bad.variables]):
+    for name in names_of_both(good.variables, bad.variables):
         reason = reason_not_settable(name, good, bad)
         if good.variables.get(name) != bad.variables.get(name) and reason:
             texts.append(f"{name} ({reason})")

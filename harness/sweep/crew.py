@@ -116,7 +116,7 @@ class Crew:
             record = job.record(lane, "skipped", reason)
         else:
             files.check_space(self.state.folder.path)
-            memory_before = nvml.gpu_memory_used(lane.number)  # The next run begins when that much is in use again.
+            memory_before = nvml.gpu_memory_used(lane.number)  # in bytes; the run must leave about as much in use
             record = self.runner(job, lane, self.watch)
             if record.status == "interrupted" and self.state.out_of_time:
                 record = replace(record, reason="ended by the time limit")

@@ -46,20 +46,20 @@ def search(count: int, answers: Answers) -> SearchState:
     """Return the state of the search among `count` differences, given the answers so far.
 
     All differences together are known to fail, and no difference is known to pass. The search is run from its start
-    with the known answers, until it needs an answer that is not known: that set is wanted next. If it needs none, it is
-    finished.
+    with the known answers, until it needs the answer of a set that was not tested. That set is wanted next. If every
+    answer is known, the search is finished.
     """
     everything = frozenset(range(count))
     known: dict[Subset, StepAnswer] = {**answers, everything: "fails", NO_DIFFERENCES: "passes"}
 
     def fails(subset: Subset) -> bool:
+        """Tell whether a set fails. Raises StepNeeded, which ends the search for now, if that is not known."""
         if subset not in known:
             raise StepNeeded(subset)
         return known[subset] == "fails"
 
-    wanted = None
     try:
-        # Each of these calls of `fails` makes an answer known, or ends the search for now by raising StepNeeded.
+        # A result that is not used here only had to be known: `known` then has it.
         ask_halves(sorted(everything), fails)
         failing = smallest_failing(known)
         if len(failing) > 1:  # No single difference was found, so several act together.
@@ -68,8 +68,8 @@ def search(count: int, answers: Answers) -> SearchState:
             take_away(smallest_failing(known), fails)
         fails(everything - smallest_failing(known))  # The report says whether the other differences fail as well.
     except StepNeeded as needed:
-        wanted = needed.subset
-    return state_of(known, wanted)
+        return state_of(known, wanted=needed.subset)
+    return state_of(known, wanted=None)
 
 
 def search_first(count: int, answers: Answers) -> SearchState:

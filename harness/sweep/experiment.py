@@ -130,10 +130,10 @@ class State:
 
     @property
     def error_rate(self) -> float:
-        """The chance that any experiment is called faster or slower although its speed is the baseline's.
+        """The chance, allowed at each look at the results, that any experiment is wrongly called faster or slower.
 
-        The chance is smaller if the results are looked at again and again while the sweep runs, as each look is another
-        chance.
+        If the results are looked at again and again while the sweep runs, each look is another chance to be wrong. So a
+        single look is then allowed less.
         """
         may_end_early = bool(self.within)  # A look after each round decides whether the sweep ends.
         is_bisection = self.bisection is not None  # A look after each step decides what comes next.
@@ -190,9 +190,9 @@ Watch = Callable[[str], bool | None]  # gets the last line that a run printed, a
 def run_experiment(job: Job, lane: Lane, watch: Watch, place: Path, timeout: float, lock: int) -> ExperimentRecord:
     """Run a job by run.py in a folder below `place`, for at most `timeout` seconds, and return its record.
 
-    `watch` gets the last printed line and tells whether to end the run. An interruption also ends the processes of the
-    experiment, and the record says so. The process inherits the file descriptor `lock`, so a sweep stays locked as long
-    as one of its runs lives.
+    A run that fails, takes too long or is interrupted has a record that says so. However it ends, all its processes are
+    ended. `watch` gets the last printed line and tells whether to end the run. run.py inherits the file descriptor
+    `lock`, so a sweep stays locked as long as one of its runs lives.
     """
     # Runs at full length, and runs on the GPUs of different lanes, have folders of their own.
     length = "full" if job.final else ""
@@ -207,9 +207,9 @@ def run_experiment(job: Job, lane: Lane, watch: Watch, place: Path, timeout: flo
             return job.record(lane, "failed", f"run.py could not be started: {error}")
     ended_as = watch_run(process, folder / SCREEN_FILE, begin + timeout, watch)
     seconds = round(time.monotonic() - begin, 1)
-    run, run_status, run_path = new_run(folder, paths_before), None, None
-    if run:
-        run_status, run_path = status_of(run), str(run.relative_to(place))
+    run = new_run(folder, paths_before)
+    run_status = status_of(run) if run else None
+    run_path = str(run.relative_to(place)) if run else None
     # `ended_as` is None if the run ended by itself: its own status and exit code then decide.
     status = ended_as or final_status(run_status, process.returncode)
     reason = failure_reason(status, run_status, process.returncode, timeout, last_line(folder / SCREEN_FILE))

@@ -195,7 +195,8 @@ class ExperimentResult:
         """What limited the speed most, in words, in the first of the runs that recorded it; empty if none did."""
         for run in self.complete:
             if run.ran_out:
-                return run.ran_out[0].what
+                strongest_limit = run.ran_out[0]
+                return strongest_limit.what
         return ""
 
     @property

@@ -14,7 +14,7 @@ one of them away.
 import itertools
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
@@ -216,8 +216,8 @@ def merged_sweep(sources: Sequence[Source]) -> Sweep:
     """
     path = sources[-1].path
     contents = [source.content for source in sources]
-    mistakes = [mistake for source in sources for mistake in mistakes_in_names(source)]
-    baseline = SettingsByPart()
+    mistakes = list(itertools.chain.from_iterable(map(mistakes_in_names, sources)))
+    baseline = SettingsByPart()  # the settings of the baseline, from which all others follow
     for content in contents:
         baseline = changed_settings(baseline, content.baseline.settings)
     baseline_about = last_text(content.baseline.about for content in contents)
@@ -235,14 +235,14 @@ def merged_sweep(sources: Sequence[Source]) -> Sweep:
         else:
             for variant, settings in grid_combinations(axes):
                 planned.append(PlannedExperiment(where, "grid", variant, change=settings))
-    experiments = made_experiments(planned, baseline)
+    experiments = made_experiments(planned, baseline)  # pairs of `file:line` and an experiment
     mistakes += rejected_settings(experiments)
     if len(experiments) == 1:  # the baseline alone
         mistakes.append(f"{path}:1: no experiments; add `isolation:`, `stacked:` or `grid:`")
     if mistakes:
         raise UsageError("\n".join(dict.fromkeys(mistakes)))
     about = last_text(content.about for content in contents)
-    return Sweep(path.stem, about, tuple(item for _where, item in experiments))
+    return Sweep(path.stem, about, tuple(experiment for _where, experiment in experiments))
 
 
 def made_experiments(planned: Sequence[PlannedExperiment], baseline: SettingsByPart) -> list[tuple[str, Experiment]]:
@@ -294,33 +294,45 @@ def rejected_settings(experiments: Sequence[tuple[str, Experiment]]) -> Iterator
 
     If run.py would refuse the baseline, the experiments after it are not checked.
     """
-    names = set[str]()
+    earlier_names = set[str]()
     for where, item in experiments:
-        if item.name in names and item.kind == "grid":  # `mistakes_in_names` has reported any other.
-            yield f"{where}: a second experiment named {item.name!r}"
-        if item.name in RESERVED_NAMES and item.kind != "baseline":
-            yield f"{where}: {item.name!r} is reserved: choose another name"
-        # Only the names of a grid are made here; any other was checked when the file was read.
-        if not re.match(NAME_PATTERN, item.name) or len(item.name) > LONGEST_EXPERIMENT_NAME:
-            yield f"{where}: the grid's values do not form a folder name: {item.name[:80]!r}"
-        names.add(item.name)
+        for mistake in mistakes_of_name(item, earlier_names):
+            yield f"{where}: {mistake}"
+        earlier_names.add(item.name)
         if not item.settings.keys() <= RunConfig.model_fields.keys():
             continue  # `mistakes_in_names` has reported the unknown ones.
         try:
             config = RunConfig(**item.settings)  # raises UsageError for values that run.py would refuse
-            if config.following_scenarios:
-                yield f"{where}: {item.name}: an experiment has one scenario, not {','.join(config.scenarios)}"
-            lacks_rate = config.scenario_rules.pattern.is_rated and config.server_target_qps == "auto"
-            is_speed_test = config.mode != "accuracy" and not config.quick  # An estimate (--quick) finds its rates.
-            if lacks_rate and is_speed_test:
-                yield (
-                    f"{where}: {item.name}: the speed of a Server test is its target rate: give server_target_qps, "
-                    "as max (the highest rate that is VALID) or as one number for all, to compare TTFT and TPOT"
-                )
+            for mistake in mistakes_of_run(config):
+                yield f"{where}: {item.name}: {mistake}"
         except UsageError as error:
             yield f"{where}: {item.name}: {error}"
             if item.name == BASELINE:
                 break  # All experiments build on the baseline, so the others have the same mistake.
+
+
+def mistakes_of_name(item: Experiment, earlier_names: Collection[str]) -> Iterator[str]:
+    """Yield what is wrong with an experiment's name, given the names of the experiments before it."""
+    if item.name in earlier_names and item.kind == "grid":  # `mistakes_in_names` has reported any other.
+        yield f"a second experiment named {item.name!r}"
+    if item.name in RESERVED_NAMES and item.kind != "baseline":
+        yield f"{item.name!r} is reserved: choose another name"
+    # Only the names of a grid are made here; any other was checked when the file was read.
+    if not re.match(NAME_PATTERN, item.name) or len(item.name) > LONGEST_EXPERIMENT_NAME:
+        yield f"the grid's values do not form a folder name: {item.name[:80]!r}"
+
+
+def mistakes_of_run(config: RunConfig) -> Iterator[str]:
+    """Yield why the settings of a run do not fit an experiment of a sweep."""
+    if config.following_scenarios:
+        yield f"an experiment has one scenario, not {','.join(config.scenarios)}"
+    lacks_rate = config.scenario_rules.pattern.is_rated and config.server_target_qps == "auto"
+    is_speed_test = config.mode != "accuracy" and not config.quick  # An estimate (--quick) finds its rates.
+    if lacks_rate and is_speed_test:
+        yield (
+            "the speed of a Server test is its target rate: give server_target_qps, "
+            "as max (the highest rate that is VALID) or as one number for all, to compare TTFT and TPOT"
+        )
 
 
 def source_chain(path: Path, where: str = "", extending_files: tuple[Path, ...] = ()) -> Iterator[Source]:
@@ -339,15 +351,16 @@ def source_chain(path: Path, where: str = "", extending_files: tuple[Path, ...] 
     yield source
 
 
-def parse_source(path: Path, where: str) -> Source:
-    """Read and check one file. Raises a UsageError that names every mistake with its line.
+def read_yaml(path: Path, where: str) -> tuple[object, LineNumbers]:
+    """Return the content of a YAML file, and the line of each key and list item in it.
 
-    `where` is the place in another file that asks for this file; empty if the user does.
+    `where` is the place in another file that asks for this file; empty if the user does. Raises UsageError if the file
+    cannot be read or is not YAML.
     """
     try:
         text = read_text(path, LARGEST_SWEEP_FILE)
         data = files.json_value(load_yaml(text))  # dates as text, since sweep.json cannot hold dates
-        lines = dict(places_in(yaml.compose(text, Loader=yaml.SafeLoader)))
+        return data, dict(places_in(yaml.compose(text, Loader=yaml.SafeLoader)))
     except OSError as error:
         name = f"{path!s:.200}"  # A file may extend a file with a name of any length.
         if where:
@@ -355,11 +368,17 @@ def parse_source(path: Path, where: str) -> Source:
         raise UsageError(f"{name}: {system_reason(error)}.") from None
     except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
         mark = getattr(error, "problem_mark", None)
-        line = 1
-        if mark:
-            line = mark.line + 1
+        line = mark.line + 1 if mark else 1
         problem = getattr(error, "problem", None) or error
         raise UsageError(f"{path}:{line}: not YAML: {problem}") from None
+
+
+def parse_source(path: Path, where: str) -> Source:
+    """Read and check one file. Raises a UsageError that names every mistake with its line.
+
+    `where` is the place in another file that asks for this file; empty if the user does.
+    """
+    data, lines = read_yaml(path, where)
     if not isinstance(data, Mapping):
         raise UsageError(f"{path}:1: expected `baseline:` and lists of experiments.")
     try:

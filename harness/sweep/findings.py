@@ -128,9 +128,7 @@ class SweepReport:
     def judge(self, result: ExperimentResult, condition: Condition) -> Judgement:
         """Judge an experiment by a condition, by the same rules as finished runs.
 
-        NOT JUDGED if there are no answers to compare, or if the metric may not be judged. There is no change if a run
-        of the experiment or of the baseline has a value that is not above 0. A metric other than the one that the
-        experiment is ranked by has a change of its own. On a busy machine, the interval of the change is wider.
+        NOT JUDGED if there are no answers to compare, or if the metric may not be judged.
         """
         condition = condition._replace(text=f"{result.name}: {condition.text}")
         metric, answers = condition.metric, self.compared_answers.get(result.name)
@@ -141,18 +139,25 @@ class SweepReport:
         reason = self.reason_not_to_judge(result, metric)
         if reason:
             return regression.not_judged(condition, reason)
-        values, ratios = result.values(metric), result.ratios(metric)
-        change = result.change
-        if len(ratios) != len(values):  # A pair of runs has values without a ratio: one of them is not above 0.
-            change = None
-        elif metric is not result.metric:
-            change = self.changes(metric).get(result.name)
-        elif change and result.background_load:
-            # The load is known, or there was a reason above not to judge. So the interval can allow for the load.
-            change = result.on_busy_machine(change, metric)
+        values = result.values(metric)
         before = [base_value for base_value, _value in values]
         after = [value for _base_value, value in values]
-        return regression.judge_values(condition, before, after, change)
+        return regression.judge_values(condition, before, after, self.change_to_judge(result, metric))
+
+    def change_to_judge(self, result: ExperimentResult, metric: Metric) -> Change | None:
+        """Return the change of a metric by which an experiment is judged.
+
+        None if a run of the experiment or of the baseline has a value that is not above 0. On a busy machine, the
+        interval of the change is wider. That needs a known load; with an unknown one, the metric is not judged.
+        """
+        pairs_have_ratios = len(result.ratios(metric)) == len(result.values(metric))
+        if not pairs_have_ratios:  # A pair of values has no ratio if one of them is not above 0.
+            return None
+        if metric is not result.metric:  # The experiment is ranked by another metric, of which it has the change.
+            return self.changes(metric).get(result.name)
+        if result.change and result.background_load:
+            return result.on_busy_machine(result.change, metric)
+        return result.change
 
     def changes(self, metric: Metric) -> dict[str, Change]:
         """Return the change of a metric in each experiment that may be judged by it, by name.
@@ -316,7 +321,7 @@ def sweep_subject(report: SweepReport) -> str:
     for result in report.rows:
         subjects += [run.about for run in result.complete if run.about]
     if state.sweep.is_of_servers:
-        subjects = [parts[:-1] for parts in subjects]  # The last part is the server, which has its own line.
+        subjects = [about[:-1] for about in subjects]  # The last part is the server, which has its own line.
     parts = [f'Sweep "{state.sweep.name}"', f"{plural(len(names), 'experiment')} in {clock(seconds)}"]
     if subjects:
         parts += subject.common_parts(subjects)
@@ -356,8 +361,9 @@ def finding_lines(report: SweepReport) -> Iterator[Line]:
 
 
 def effect_lines(report: SweepReport) -> Iterator[Line]:
-    """Yield a line for each effect with the experiments that have it and, if there are several
-    changes, how many were compared.
+    """Yield a line for each effect with the experiments that have it, and a line on how many changes were compared.
+
+    The second line is left out for a single change, and a line without experiments for its effect.
     """
     for effect, (remark, tone) in EFFECT_REMARKS.items():
         changes = []
@@ -475,7 +481,7 @@ def server_lines(report: SweepReport) -> Iterator[Line]:
 
 
 def accuracy_lines(report: SweepReport) -> Iterator[Line]:
-    """Yield which experiments are safe, which are not, which keep the baseline's score, and of which that is not known.
+    """Yield lines on accuracy: which experiments are safe, which are not, and what is known of the others' scores.
 
     The safe ones are named only if no speed was measured, since the table has them.
     """
@@ -489,14 +495,16 @@ def accuracy_lines(report: SweepReport) -> Iterator[Line]:
         if report.is_timed:
             text += ", whatever the speed"
         yield Line("unsafe", text, "bad")
-    names_with_known_score = set(report.same_answers)  # Equal answers have equal scores.
     if report.same_answers and not report.state.sweep.is_of_servers:  # Servers have lines on their answers already.
         yield Line("accuracy", f"the same answers as the baseline's: {', '.join(report.same_answers)}", "good")
-    for name, judgement in report.score_judgements.items():
-        if judgement.verdict != "NOT JUDGED" and name not in report.same_answers:
-            names_with_known_score.add(name)
+    judged_scores = {
+        name: judgement for name, judgement in report.score_judgements.items() if judgement.verdict != "NOT JUDGED"
+    }
+    for name, judgement in judged_scores.items():
+        if name not in report.same_answers:
             text = f"{name} {SCORE_WORDS[judgement.verdict]}: {SCORES[SCORE_METRIC]} {judgement.text}"
             yield Line("accuracy", text, regression.VERDICT_TONES[judgement.verdict])
+    names_with_known_score = {*report.same_answers, *judged_scores}  # Equal answers have equal scores.
     unsure = []
     for result in report.judged:
         needs_proof = result.accuracy not in ("SAFE", "not run")  # The accuracy gate ran and did not pass.

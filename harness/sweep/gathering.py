@@ -15,11 +15,10 @@ from harness.sweep.file import BASELINE, Sweep
 from harness.sweep.report import IGNORED_BETWEEN_MACHINES, build_report, read_state, write_state
 
 
-def gather(sweep: Sweep, results_dir: Path) -> RunFolder:
-    """Gather the records of all tasks below `results_dir` into a new folder of one sweep, and write its report.
+def read_tasks(sweep: Sweep, results_dir: Path) -> dict[Path, State]:
+    """Return the state of each task of a sweep below `results_dir`, by the task's folder. Copies of a task count once.
 
-    A task is a job of a cluster that ran some of the sweep's experiments, in a folder of its own. Copies of a task
-    count once. Raises UsageError if there are no tasks, or tasks of another sweep.
+    Raises UsageError if there are no tasks, or tasks of another sweep.
     """
     tasks: dict[Path, State] = {}
     for path in sorted(results_dir.glob("*/sweeps/2*/sweep.json")):  # A sweep's folder begins with the year.
@@ -31,6 +30,16 @@ def gather(sweep: Sweep, results_dir: Path) -> RunFolder:
     for path, state in tasks.items():
         if state.sweep != sweep:
             raise UsageError(f"--gather {path} has tasks of another sweep or file version: use one folder per array.")
+    return tasks
+
+
+def gather(sweep: Sweep, results_dir: Path) -> RunFolder:
+    """Gather the records of all tasks below `results_dir` into a new folder of one sweep, and write its report.
+
+    A task is a job of a cluster that ran some of the sweep's experiments, in a folder of its own. Copies of a task
+    count once. Raises UsageError if there are no tasks, or tasks of another sweep.
+    """
+    tasks = read_tasks(sweep, results_dir)
     folder = open_run(results_dir / "sweeps", sweep.name)
     records = list[ExperimentRecord]()
     for path, state in tasks.items():

@@ -29,7 +29,7 @@ from harness.sweep import bisect_report, report
 from harness.sweep.bisect import BisectState
 from harness.sweep.bisection import Bisection
 from harness.sweep.crew import Crew, Runner
-from harness.sweep.experiment import State, run_experiment
+from harness.sweep.experiment import ExperimentRecord, State, run_experiment
 from harness.sweep.file import VERDICTS_FILE, Experiment, Sweep
 from harness.sweep.lanes import Lane
 from harness.sweep.servers import Servers, config_of
@@ -156,6 +156,12 @@ def run_rounds(state: SweepState, crew: Crew, lanes: Sequence[Lane]) -> bool:
     return is_interrupted
 
 
+def records_of_whole_rounds(records: Sequence[ExperimentRecord], experiments: int) -> tuple[ExperimentRecord, ...]:
+    """Return the records of the rounds in which this number of experiments, which is all of them, completed."""
+    complete_runs = Counter(record.round for record in records if record.status == "complete")
+    return tuple(record for record in records if complete_runs[record.round] == experiments)
+
+
 def finish_sweep(state: SweepState, interrupted: bool, display: Display) -> int:
     """Write the report of a sweep, show it, and return the exit code.
 
@@ -269,10 +275,5 @@ def resume_sweep(sweep: Sweep, results_dir: Path, bisection: Bisection | None = 
         names = " and ".join(difference.name for difference in machine_differences)
         raise UsageError(f"{path} was made with different {names}; run without --resume.")
     if sweep.is_of_servers:  # All experiments of a round run in one server session, so a partial round is repeated.
-        complete_runs = Counter(record.round for record in before.records if record.status == "complete")
-        whole_round_records = []
-        for record in before.records:
-            if complete_runs[record.round] == len(sweep.experiments):
-                whole_round_records.append(record)
-        before = replace(before, records=tuple(whole_round_records))
+        before = replace(before, records=records_of_whole_rounds(before.records, len(sweep.experiments)))
     return RunFolder(results_dir / "sweeps", path.name), before

@@ -64,7 +64,7 @@ def speedup_bars(results: Results) -> Bars:
     for result in results:
         gain = result.gain or Change(mean=1.0, low=1.0, high=1.0)  # The baseline has no gain, so it gets one of 1.
         is_clear = result.is_usable and not result.doubt and result.effect != "unclear"
-        part = StackedPart(0.0, gain.mean, color_of(result), is_hollow=not is_clear)
+        part = StackedPart(begin=0.0, end=gain.mean, color=color_of(result), is_hollow=not is_clear)
         bar = Bar(result.name, f"{gain.mean:.2f}", [part])
         if gain.has_interval and gain.high > gain.low:  # The interval of the baseline has no length.
             bar = bar._replace(interval=(gain.low, gain.high))
@@ -90,15 +90,15 @@ def setting_curve(results: Results) -> LinePanel | None:
         value = number_setting(result, name)
         if value is None:  # The experiment leaves the setting to the engine, so its value is not known.
             continue
-        point, mark = (value, result.speed or 0.0), mark_of(result)
+        point = (value, result.speed or 0.0)
         points.append(point)
         is_doubtful = bool(result.doubt)
-        marks.append(Series("", [point], color=color_of(result), mark=mark, line="", is_hollow=is_doubtful))
+        mark = Series("", [point], color=color_of(result), mark=mark_of(result), line="", is_hollow=is_doubtful)
+        marks.append(mark)
     if len(points) < FEWEST_CURVE_POINTS:
         return None
     points.sort()
-    line = Series(name="", points=points, color="grey")
-    series = [line, *marks]
+    line = Series(name="", points=points, color="grey")  # It joins the points of all experiments.
     title = f"Output tokens/s by {name}"
     if has_unusable(measured):
         title += "; crosses: not usable"
@@ -109,7 +109,9 @@ def setting_curve(results: Results) -> LinePanel | None:
     is_log = min(values) > 0 and max(values) > LOG_SETTING_RATIO * min(values)
     across = Scale.around(values, is_log=is_log)
     down, ticks = Scale.of(speeds), sorted(set(values))
-    return LinePanel(title, x=name, y="output tokens/s", series=series, across=across, down=down, tick_values=ticks)
+    return LinePanel(
+        title, x=name, y="output tokens/s", series=[line, *marks], across=across, down=down, tick_values=ticks
+    )
 
 
 def changed_number(results: Results) -> str | None:
@@ -177,15 +179,16 @@ def trade_off(results: Results) -> LinePanel:
     front = pareto_front([points[result.name] for result in candidates])
     series = []
     if front:
-        series.append(Series("Pareto front", front, "amber", "o", is_hollow=True, size=RING_SIZE_POINTS))
+        rings = Series("Pareto front", front, color="amber", mark="o", is_hollow=True, size=RING_SIZE_POINTS)
+        series.append(rings)
     across, down = map(Scale.around, zip(*points.values(), strict=True))
     shifts = text_shifts([*points.values()], across, down)
     for order, (result, shift) in enumerate(zip(results, shifts, strict=True), 1):
         marks = Series(
-            "",
-            [points[result.name]],
-            color_of(result),
-            mark_of(result),
+            name="",
+            points=[points[result.name]],
+            color=color_of(result),
+            mark=mark_of(result),
             line="",
             is_hollow=bool(result.background_load),
             texts=[str(order)],

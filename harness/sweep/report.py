@@ -147,14 +147,13 @@ def report_sections(
     if pictures:
         yield Section("In pictures", "", [*pictures.values()], is_open=True)
     yield Section("About", "how it was measured", [*about_lines(report)])
-    # Answers are only compared in the rounds of the sweep, so for runs at full length there are no judgements on them.
-    tables = {
-        "All experiments": (report.rows, experiment_table(report.rows, report.score_judgements, report.same_answers)),
-        "At full length": (report.finalists, experiment_table(report.finalists, {})),
-    }
-    for title, (results, table) in tables.items():
-        if results:
-            yield Section(title, plural(len(results), "experiment"), [table, SAFETY_NOTE])
+    if report.rows:
+        table = experiment_table(report.rows, report.score_judgements, report.same_answers)
+        yield Section("All experiments", plural(len(report.rows), "experiment"), [table, SAFETY_NOTE])
+    if report.finalists:
+        # Answers are only compared in the rounds of the sweep, so there are no judgements on those at full length.
+        table = experiment_table(report.finalists, judgements={})
+        yield Section("At full length", plural(len(report.finalists), "experiment"), [table, SAFETY_NOTE])
     rows = [run_row(record, deviations_by_run.get(record.run or "", [])) for record in state.records]
     runs = Table(["experiment", "round", "outcome", "seconds", "folder"], rows)
     statuses = [record.status for record in state.records]
@@ -208,8 +207,7 @@ def about_lines(report: SweepReport) -> Iterator[str]:
 def experiment_table(
     results: Results, judgements: dict[str, regression.Judgement], same_answers: Sequence[str] = ()
 ) -> Table:
-    """Return the table of experiments: description, change, metrics, LoadGen's verdict,
-    accuracy, and what bounds the speed.
+    """Return the table of experiments: description, change, metrics, verdicts, and what bounds the speed.
 
     `judgements` are those on an experiment's score against the baseline's, by name. `same_answers` names the
     experiments whose answers are all equal to the baseline's. Columns without a value are left out.

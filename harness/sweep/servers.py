@@ -41,8 +41,9 @@ class Servers:
         Raises BenchmarkError if the test fails: no other job can follow a failed one in this process. `watch` is not
         asked whether to end the test, since LoadGen waits for every answer and cannot be stopped.
         """
-        begin, key = time.monotonic(), (job.item.name, job.final)
+        begin = time.monotonic()
         folder = open_run(self.place / job.item.name, str(job.round + 1))
+        key = job.item.name, job.final
         try:
             if key not in self.first_runs:  # The server's first run opens the session that its later runs use.
                 self.first_runs[key] = self.begin(job.item, folder)

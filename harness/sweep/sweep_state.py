@@ -178,13 +178,8 @@ class SweepState:
         once the finalists are planned.
         """
         results, has_estimates = experiment_rows(self.kept), self.chosen[0].is_estimate
-        if has_estimates:
-            # `kept` is the content of sweep.json, which has the capped estimate already if the sweep was resumed.
-            capped = self.kept.capped or cap_fastest(results)
-            if capped and capped not in self.chosen:
-                self.keep(capped=capped)
-                self.chosen = [*self.chosen, capped]
-                return True
+        if has_estimates and self.add_capped(results):
+            return True
         if self.finalists:  # They are planned already.
             return False
         names = []
@@ -196,26 +191,41 @@ class SweepState:
         self.finalists = [self.at_full_length(item) for item in self.chosen if item.name in names]
         return bool(self.finalists)
 
-    def at_full_length(self, item: Experiment) -> Experiment:
-        """Return an experiment without the settings that shorten it (SHORTENING_FLAGS).
+    def add_capped(self, results: Results) -> bool:
+        """Add the best estimate with a cap on running requests to the experiments, and tell whether it is a new one."""
+        # `kept` is the content of sweep.json, which has the capped estimate already if the sweep was resumed.
+        capped = self.kept.capped or cap_fastest(results)
+        if capped is None or capped in self.chosen:
+            return False
+        self.keep(capped=capped)
+        self.chosen = [*self.chosen, capped]
+        return True
 
-        An estimate (--quick) becomes a search for the highest rate. The search may need a second full test after one
-        that failed, so both have to fit into the time left of the sweep. They are therefore shorter than MLPerf's
-        duration if needed, but not shorter than SHORTEST_FULL_TEST_S, and never longer than the sweep file asked for.
+    def at_full_length(self, item: Experiment) -> Experiment:
+        """Return an experiment without the settings that shorten it (SHORTENING_FLAGS), so for MLPerf's duration.
+
+        An estimate (--quick) becomes a search for the highest rate, whose full tests may be shorter.
         """
         settings = {key: value for key, value in item.settings.items() if key not in SHORTENING_FLAGS}
         if item.is_estimate:
             settings["server_target_qps"] = "max"
-            seconds_left = self.began + self.options.limit - time.monotonic()
-            search_s = self.seconds_of(Job(item, 0))  # about as long as the estimate took
-            fitting_s = (seconds_left - search_s) / 2  # for each of two full tests
-            asked_s = item.settings.get("min_duration", "auto")
-            if asked_s == "auto":
-                asked_s = MIN_DURATION_S
-            test_s = min(asked_s, max(SHORTEST_FULL_TEST_S, fitting_s))
+            test_s = self.confirming_s(item)
             if test_s < MIN_DURATION_S:
                 settings["min_duration"] = round(test_s, 1)  # People read this setting in the report.
         return replace(item, settings=settings)
+
+    def confirming_s(self, item: Experiment) -> float:
+        """Return the length in seconds of a full test that confirms an estimate, by the time that is left of the sweep.
+
+        The search may need a second full test after one that failed, so both have to fit. Each is as long as the sweep
+        file asks or, if that does not fit, shorter, down to SHORTEST_FULL_TEST_S.
+        """
+        seconds_left = self.began + self.options.limit - time.monotonic()
+        search_s = self.seconds_of(Job(item, 0))  # about as long as the estimate took
+        fitting_s = (seconds_left - search_s) / 2  # for each of two full tests
+        given = item.settings.get("min_duration", "auto")
+        asked_s: float = MIN_DURATION_S if given == "auto" else given
+        return min(asked_s, max(SHORTEST_FULL_TEST_S, fitting_s))
 
     def left(self) -> list[str]:
         """Return the names of the jobs that the time limit left out, or "finalists" if only those were."""
@@ -244,18 +254,19 @@ class SweepState:
 def cap_fastest(results: Results) -> Experiment | None:
     """Return the fastest estimated experiment with a cap on running requests that keeps TPOT near its limit.
 
-    The cap is part of the estimate. None if no estimate counts or has a cap, and if the experiment's own cap is not
-    above it.
+    The estimate has this cap. None if no estimate counts, if the best one has no cap, or if the experiment's own cap is
+    not above it.
     """
     best = best_estimate(results)
     estimated_cap = best.numbers.get(CAP_METRIC.name) if best else None
     if not best or not estimated_cap:
         return None
-    own_cap = best.experiment.settings.get(CAP_FLAG, inf)
+    item = best.experiment
+    own_cap = item.settings.get(CAP_FLAG, inf)
     if estimated_cap >= own_cap:
         return None
     about = f"{best.name} with as many requests running as keep TPOT's p99 at 95 % of its limit, by its estimate"
-    item, cap = best.experiment, round(estimated_cap)  # The estimate is a mean over runs, a cap a whole number.
+    cap = round(estimated_cap)  # The estimate is a mean over runs.
     settings = item.settings | {CAP_FLAG: cap}
     # The new cap replaces an old one in the experiment's list of changes.
     old_change = change_text(CAP_FLAG, item.settings.get(CAP_FLAG))
