@@ -55,9 +55,9 @@ def start_guard() -> None:
     """
     if os.getpid() in guards:
         return
+    # Another command of this program may have started this one. The guard of that command ends every process with its
+    # mark. The new guard must not be among them, so it starts without that mark; it ends by itself.
     guard_environment = dict(os.environ)
-    # If another command of ours started this one, the environment has the mark of that other command, whose guard ends
-    # every process with it. This guard must not be one of them, so it starts without that mark. It ends by itself.
     guard_environment.pop(COMMAND_MARK, None)
     mark = f"{os.getpid()}-{time.time_ns()}"
     os.environ[COMMAND_MARK] = mark
@@ -73,8 +73,8 @@ def start_guard() -> None:
     )
     assert process.stdin
     guards[os.getpid()] = process
-    # The guard finds a mark in the environment with which a program was started, which is all that the kernel shows. A
-    # fork of this process starts no program, so it has no mark there, and reports its id to the guard instead.
+    # The guard looks for the mark in the environment with which a process's program was started: the kernel shows no
+    # other. A fork of this process starts no program, so it shows no mark, and reports its id to the guard instead.
     os.register_at_fork(after_in_child=partial(report_fork, process.stdin.fileno()))
 
 

@@ -278,7 +278,8 @@ def paired_changes(before: "ArrayLike", after: "ArrayLike") -> list[PairedChange
     # them loses or gains the largest score.
     unseen_share = is_few * RULE_OF_THREE / len(changes)  # 0 for a score with enough samples
     largest_loss, largest_gain = scores_before.max(axis=0), scores_after.max(axis=0)
-    low, high = intervals(changes).T + unseen_share * np.array([-largest_loss, largest_gain])
+    low, high = intervals(changes).T
+    low, high = low - unseen_share * largest_loss, high + unseen_share * largest_gain
     columns = (scores_before.mean(axis=0), scores_after.mean(axis=0), low, high, is_few)
     rows = zip(*map(np.ndarray.tolist, columns), strict=True)
     return [PairedChange(*row) for row in rows]

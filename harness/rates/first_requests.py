@@ -66,9 +66,10 @@ def burst_size(wanted: int, at_once: int, lone: LoneRequest) -> int:
 
 
 async def run_lone_requests(engine: TolerantEngine, prompts: Sequence[Prompt], most_s: float = LONE_S) -> LoneRequest:
-    """Send prompts one after the other and return the median of their times. After `most_s` seconds no more are sent.
+    """Send prompts one after the other and return the medians of their times. After `most_s` seconds no more are sent.
 
-    Failed requests do not count. Raises EngineError, or EndpointError if no request was answered.
+    Failed requests do not count, nor does the first answered one if there are others: it may have waited for the
+    engine's start. Raises EngineError, or EndpointError if no request was answered.
     """
     answered, begin = list[Request](), time.perf_counter()
     for prompt in prompts:
@@ -80,7 +81,7 @@ async def run_lone_requests(engine: TolerantEngine, prompts: Sequence[Prompt], m
             break
     if not answered:
         raise EndpointError("no request of those sent alone was answered: see the server's log.")
-    counted = answered[1:] or answered  # The first may have waited for the engine's start. It counts only if alone.
+    counted = answered[1:] or answered
     token_times = [request.tpot_ms for request in counted if request.tpot_ms] or [0.0]  # 0 if no answer has two tokens
     ttft_ms = median(request.ttft_ms or 0.0 for request in counted)
     latency_ms = median(request.latency_ms or 0.0 for request in counted)

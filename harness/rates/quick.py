@@ -231,10 +231,11 @@ class RateRange(NamedTuple):
 
     @classmethod
     def of(cls, measurements: Measurements, capacity_error: float) -> "RateRange":
-        """Return the range of rates in which the highest rate that keeps the limits should lie.
+        """Return the range of rates in which the highest rate that keeps the limits should lie, with doubts about it.
 
-        The range is around the candidate, which is the rate that all measurements together imply. `capacity_error` is
-        the error of the server's capacity, as a share of the capacity.
+        The range is around the candidate, which is the rate that all measurements together imply. Both ends are 0 if no
+        rate keeps the limits. There is no upper end if nothing shows a limit. `capacity_error` is the error of the
+        server's capacity, as a share of the capacity.
         """
         goal, candidate, last_probe = measurements.goal, measurements.candidate, measurements.last
         rate, implied_rate = candidate.rate, measurements.implied_rate(last_probe)
@@ -256,7 +257,8 @@ class RateRange(NamedTuple):
             doubts.append("queries wait though it keeps up")
         # No rate above the server's capacity can be kept, so the range ends there at the latest.
         highest_capacity = (1 + capacity_error) * measurements.server.capacity
-        return cls((1 - half_width) * rate, min((1 + half_width) * rate, highest_capacity), tuple(doubts))
+        high = min((1 + half_width) * rate, highest_capacity)
+        return cls((1 - half_width) * rate, high, tuple(doubts))
 
     @classmethod
     def by_overload(cls, measurements: Measurements, rate: float) -> "RateRange":

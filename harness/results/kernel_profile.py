@@ -372,16 +372,15 @@ def shares_of_time(times: Iterable[tuple[str, float]], kind: Callable[[str], str
     for name, duration in times:
         durations_by_name[name].append(duration)
     sums = {name: sum(durations) for name, durations in durations_by_name.items()}
-    total = sum(sums.values()) or 1.0
-    by_size = []
+    total = sum(sums.values()) or 1.0  # With times of 0 alone, each share is 0.
+    shares = []
     for name in sorted(sums, key=sums.__getitem__, reverse=True):
-        by_size.append(
-            Share(
-                name=name[:NAME_LENGTH],
-                kind=kind(name),
-                ms=sums[name] / 1000,
-                percent=100 * sums[name] / total,
-                calls=len(durations_by_name[name]),
-            )
+        share = Share(
+            name=name[:NAME_LENGTH],
+            kind=kind(name),
+            ms=sums[name] / 1000,
+            percent=100 * sums[name] / total,
+            calls=len(durations_by_name[name]),
         )
-    return by_size
+        shares.append(share)
+    return shares

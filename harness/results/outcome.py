@@ -442,8 +442,8 @@ def from_flat(data: dict[str, Any]) -> dict[str, Any]:
     Such a record had other names for some fields, a field for each percentile, all reasons in one text, and one text
     for other programs.
     """
-    names = {"buffered": "is_buffered", "joules_per_token": "joules_per_output_token", "seconds": "duration_s"}
-    record = {names.get(name, name): value for name, value in data.items() if value is not None}
+    new_names = {"buffered": "is_buffered", "joules_per_token": "joules_per_output_token", "seconds": "duration_s"}
+    record = {new_names.get(name, name): value for name, value in data.items() if value is not None}
     load, unit = flat_load(record)
     fields = record | {
         "load": load,

@@ -178,16 +178,16 @@ def dry_run(config: RunConfig, say: Callable[[str], None]) -> int:
     config = discovery.config_of_served_model(config)
     say(config.headline)
     doctor.require(config)
-    limits = run_limits(config, nvml.gpus())
+    limits, has_local_samples = run_limits(config, nvml.gpus()), are_local(config)
     # The lines on the GPU's limits depend on the mean prompt. If the samples must be downloaded, which takes a while,
     # the lines come before that, for an assumed mean prompt. Else they come last, for the samples' own mean prompt.
-    if limits and not are_local(config):
+    if limits and not has_local_samples:
         for line in limits.lines(MeanLengths(ASSUMED_PROMPT, config.max_new_tokens, is_assumed=True)):
             say(line)
     plan, library = read_samples(config)
     for line in plan_lines(replace(plan, official_data=library.official), library, nvml.gpus()):
         say(line)
-    if limits and are_local(config):
+    if limits and has_local_samples:
         for line in limits.lines(MeanLengths(library.mean_prompt_tokens, plan.max_new_tokens)):
             say(line)
     return DONE

@@ -222,8 +222,8 @@ def minutes_of(state: State) -> float:
 def finding_lines(findings: BisectFindings, folder: Path) -> Iterator[Line]:
     """Yield the lines below the title, on what the finding rests on.
 
-    They are GOOD and BAD again, the differences, the steps, what was left out, and the commands to run the cause again
-    or to go on. `folder` is the folder of the sweep.
+    They are GOOD and BAD again, the differences, the steps, what was left out, how sure it all is, and the commands to
+    run the cause again or to go on. A report leaves out a line without text. `folder` is the folder of the sweep.
     """
     report, bisection = findings.report, findings.bisection
     good, bad = findings.good_again, findings.bad

@@ -34,7 +34,10 @@ class ChangeRow(NamedTuple):
 
 
 def change_rows(report: SweepReport) -> Iterator[ChangeRow]:
-    """Yield a row for each metric that an experiment has. The baseline's own rows have no change."""
+    """Yield a row for each metric that an experiment has.
+
+    A row has the change against the baseline, or a note on why there is none. The baseline's own rows have neither.
+    """
     base_numbers = report.baseline.numbers if report.baseline else {}
     for metric in metrics_of("sweep"):
         changes = report.changes(metric)
