@@ -1,0 +1,1 @@
+aiperf profile --model demo/model --url http://127.0.0.1:8010 --endpoint-type completions --input-file crosscheck/prompts.jsonl --custom-dataset-type single_turn --concurrency 4 --request-count 64 --extra-inputs '{"max_tokens": 128, "temperature": 0}' --tokenizer demo/model --output-artifact-dir crosscheck/aiperf --streaming --use-server-token-count

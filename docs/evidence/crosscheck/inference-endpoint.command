@@ -1,0 +1,1 @@
+inference-endpoint benchmark from-config -c crosscheck/inference-endpoint/configuration.yaml

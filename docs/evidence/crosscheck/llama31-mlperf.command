@@ -1,0 +1,1 @@
+python -m harness run --endpoint http://127.0.0.1:8010/v1 --model demo --mode performance --concurrency 4 --min-duration 1 --total-sample-count 64 --max-new-tokens 128 --results-dir crosscheck/llama31-mlperf
