@@ -69,7 +69,8 @@ def show(results: Sequence["Finding"]) -> None:
         if result.command:  # Rich breaks no line of the command, so that it can be copied.
             console.print(f"  {result.command}", markup=False, soft_wrap=True)
     unneeded_names = names_with_status(results, "not needed")
-    console.print(f"not needed: {', '.join(unneeded_names)}", style="dim")
+    if unneeded_names:
+        console.print(f"not needed: {', '.join(unneeded_names)}", style="dim")
 
 
 def hide_torch() -> None:

@@ -69,8 +69,12 @@ def finding_title(findings: BisectFindings) -> str:
     the search is not finished.
     """
     good, bad = findings.good_again, findings.bad
-    if good is None or bad is None:
+    if good is None and bad is None:
         return "neither GOOD nor BAD was measured to the end"
+    if good is None:
+        return "GOOD was not measured to the end"
+    if bad is None:
+        return "BAD was not measured to the end"
     if not findings.is_reproduced:
         return not_reproduced(findings, good, bad)
     if not is_known_for_sure(findings):

@@ -122,7 +122,10 @@ def test_the_recording_holds_what_the_engine_tells(tmp_path: Path) -> None:
     first, second = list(csv.DictReader(path.open()))[:2]
     assert first["requests_running"] == second["requests_running"] == "7.0"
     found = usage.usage_of(Recording.read(path))
-    assert found["requests_waiting"] == Usage(mean=7, max=7)
+    waiting = found["requests_waiting"]
+    # The mean is weighted by the times between the readings, which a busy machine does not keep even.
+    assert waiting.mean == pytest.approx(7)
+    assert waiting.max == 7
     # The reading comes a second after the first, on a busy machine later.
     speed = found["generation_tokens_per_sec"].max
     assert speed == pytest.approx(512 / float(first["seconds"]), rel=0.1) and speed < 520

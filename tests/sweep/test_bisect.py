@@ -4,6 +4,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 from random import Random
+from unittest.mock import Mock
 
 import pytest
 from rich.console import Console
@@ -323,6 +324,18 @@ def test_the_echo_engine_is_bisected_by_real_runs(tmp_path: Path, arguments: str
     sweep_report.build_report(state.folder.path)
     page = (state.folder.path / "report.md").read_text()
     assert ("explained by" if len(cause) == 1 else "only together") in page.splitlines()[0]
+
+
+@pytest.mark.parametrize(
+    ("good", "bad", "title"),
+    [
+        (None, None, "neither GOOD nor BAD was measured"),
+        (Mock(), None, "BAD was not measured"),
+        (None, Mock(), "GOOD was not measured"),
+    ],
+)
+def test_a_side_that_was_not_measured_is_named(good: object, bad: object, title: str) -> None:
+    assert bisect_report.finding_title(Mock(good_again=good, bad=bad)).startswith(title)
 
 
 def test_bad_input_ends_in_one_line(tmp_path: Path) -> None:
