@@ -187,7 +187,9 @@ class Command(TyperCommand):
         with one_line_errors():
             if not self.is_read_only:
                 return super().invoke(ctx)
-            signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # if `| head` closes the pipe, do not exit with 0
+            # If `| head` closes the pipe, the signal ends this process. Python would raise an error instead, which ends
+            # a command with 0.
+            signal.signal(signal.SIGPIPE, signal.SIG_DFL)
             try:
                 return super().invoke(ctx)
             except LoadGenError as error:  # the user named the log, so the fault is in the input

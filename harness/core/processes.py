@@ -55,8 +55,8 @@ def start_guard() -> None:
     """
     if os.getpid() in guards:
         return
-    # Another command of this program may have started this one. The guard of that command ends every process with its
-    # mark. The new guard must not be among them, so it starts without that mark; it ends by itself.
+    # If another command of this program started this one, the environment has the mark of that command, and its guard
+    # ends every process with that mark. The new guard must not be ended so: it ends by itself, after its own work.
     guard_environment = dict(os.environ)
     guard_environment.pop(COMMAND_MARK, None)
     mark = f"{os.getpid()}-{time.time_ns()}"

@@ -200,7 +200,7 @@ def mean_waits(before: Sequence[str], after: Sequence[str]) -> dict[str, float]:
 
 
 def metric_values(expositions: Iterable[str]) -> Readings:
-    """Return the values of the metrics in SOURCES on the servers' pages, by metric, one for each replica.
+    """Return the values of the metrics in SOURCES on the servers' pages, by metric, one for each engine.
 
     Each rank of an engine (one of its processes) reports the whole engine, so the largest value among the ranks counts.
     Damaged rows are left out. The metrics of a frontend (Dynamo's) are left out if the engines behind it report their
@@ -209,6 +209,7 @@ def metric_values(expositions: Iterable[str]) -> Readings:
     values_by_name = defaultdict(list)
     for text in expositions:
         rows = parse_rows(page_with_vllm_names(text), SOURCES)
+        # A group has the rows of one metric and one engine, which differ only in the rank.
         for name, _, values_of_ranks in row_groups(rows, RANKS):
             values_by_name[name].append(max(values_of_ranks))
     frontend_names = [name for name in values_by_name if name.startswith(FRONTEND_PREFIX)]

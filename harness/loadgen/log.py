@@ -127,8 +127,8 @@ def read(folder: Path, scenario: str = "", mode: str = "") -> TestResult:
             elif metadata.get("is_warning"):
                 warnings.append(str(value))
         check_beginning(path, values)
-        required_entries = set(last_entries(values))
-        if not required_entries <= values.keys():
+        has_end = all(key in values for key in keys_of_end(values))
+        if not has_end:
             raise LogError(f"{path}: the test did not finish, so it has no result.")
         for wanted, logged in ((scenario, values["effective_scenario"]), (mode, values["effective_test_mode"])):
             if wanted and logged != wanted:
@@ -200,7 +200,7 @@ def number_of(value: object) -> int | float | None:
     return value if abs(value) < 2**64 else None
 
 
-def last_entries(values: Entries) -> list[str]:
+def keys_of_end(values: Entries) -> list[str]:
     """Return the keys of the entries that a log has only if its test finished.
 
     A finished performance test has a verdict (result_validity).

@@ -205,14 +205,16 @@ def as_probe(plan: Plan) -> Plan:
 def at_rate(plan: Plan, qps: float, seconds: float | None = None) -> Plan:
     """Return the plan of a short test at a rate. The test takes `seconds` seconds; if None, a probe's usual length."""
     length_s = seconds or probe_s(qps, Goal.of(plan))
-    # LoadGen needs SURE_QUERIES for a verdict, but a probe of an estimate may be too short for them.
-    fewest = min(SURE_QUERIES, ceil(qps * length_s))
     # LoadGen's schedule has random gaps between queries, so only the schedule tells how many come in this length.
-    queries = max(queries_until(plan.schedule_seed, qps, length_s), fewest)
-    # LoadGen always sends whole passes over the samples, so one query more than a pass would take twice the time. The
-    # plan gets fewer samples, such that whole passes have just the queries that are needed.
+    scheduled_queries = queries_until(plan.schedule_seed, qps, length_s)
+    # LoadGen needs SURE_QUERIES for a verdict. A short probe of an estimate has fewer, and needs no verdict.
+    fewest_queries = min(SURE_QUERIES, ceil(qps * length_s))
+    queries = max(scheduled_queries, fewest_queries)
+    # LoadGen always sends whole passes over the samples: for one query more than a pass, it would send a second pass.
+    # So the plan gets fewer samples, and the same number of passes has hardly more queries than needed.
     passes = ceil(queries / plan.samples)
-    return replace(plan, target_qps=qps, min_duration_s=length_s, samples=ceil(queries / passes))
+    samples = ceil(queries / passes)
+    return replace(plan, target_qps=qps, min_duration_s=length_s, samples=samples)
 
 
 def probes_part(name: str, count: int, seconds: float = PROBE_S) -> TestPart:

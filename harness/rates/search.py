@@ -184,11 +184,11 @@ def probe(bench: SearchBench, candidate: Candidate) -> Outcome:
         if not outcome.refused:
             return outcome
         refused_probes += 1
-        # As many as the server was answering when it refused others, and at least one less than before.
-        most_in_flight = min(outcome.full_at or 1, bench.at_once - 1)
-        if refused_probes >= MOST_REFUSED:  # The numbers that the server shows are still too high.
-            most_in_flight //= 2
         before = bench.at_once
+        # As many as the server was answering when it refused others (`full_at`), and at least one less than before.
+        most_in_flight = min(outcome.full_at or 1, before - 1)
+        if refused_probes >= MOST_REFUSED:  # The server refused requests again and again: one less is too slow.
+            most_in_flight //= 2
         bench.limit_in_flight(max(1, most_in_flight))
         if bench.at_once >= before:
             raise EndpointError(f"the server refuses requests even with {before:,} in flight: see its log.")

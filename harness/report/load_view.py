@@ -176,14 +176,14 @@ def point_of_result(test: Outcome, spent: GpuTime | None) -> LoadPoint:
 
 
 def separate_result(summary: Summary) -> Outcome | None:
-    """Return the run's result if it needs a point of its own: it is not among the tests of single loads.
+    """Return the run's result if it needs a point of its own in the pictures over the load.
 
-    None if it has no latencies, if it has no load at which to draw it, or if it is among these tests.
+    None if it is one of the tests of single loads, which have their points, and if it has no latencies. None also if it
+    is the only test and was not sent at a rate: there are no pictures over the load then.
     """
     result, tests = summary.result, summary.tests
     if result is None or result.ttft_ms.p50 is None:
         return None
-    # Without other tests, only a rate is a load at which to draw the result.
     if not tests and not result.details.target_qps:
         return None
     if any(is_same_test(test, result) for test in tests):

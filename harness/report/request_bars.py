@@ -44,7 +44,8 @@ def bars(requests: Sequence[Request]) -> RequestBars | None:
     for request in shown_requests:
         parts = list(parts_of(request, scale, request.order in slow_orders))
         rows.append((request, parts))
-        names |= dict.fromkeys(name for name, *_ in parts if name != "slow")  # The cap has its own legend.
+        # The part "slow" is the cap above a slow request's bar, which has its own legend.
+        names |= dict.fromkeys(name for name, *_ in parts if name != "slow")
     is_issued_at_once = timed[0].issued_s == timed[-1].issued_s
     times = [] if is_issued_at_once else axis_times(shown_requests)
     return RequestBars(rows, scale.upright_ticks(AXIS_HEIGHT_PX), times, len(requests), list(names))

@@ -285,9 +285,9 @@ def form_of(path: Path, digest: str) -> str:
 
 
 def original_forms(path: Path) -> Iterator[tuple[str, bytes]]:
-    """Yield each way in which a program may have changed how a text is stored, in words.
+    """Yield the contents that a file may have had before a program saved it anew, each with what that program changed.
 
-    With it come the bytes that the run would have written: the text without this change.
+    The change, in words, comes first. An editor may write other line ends, a mark at the beginning, or both.
     """
     content = path.read_bytes()
     without_mark = content.removeprefix(codecs.BOM_UTF8)

@@ -80,8 +80,8 @@ def blocks_of(recording: Recording, begin_s: float, end_s: float) -> tuple[list[
 def half_width_of_slope(slope: float, load_offsets: Sequence[float], speed_offsets: Sequence[float]) -> float:
     """Return half the width of the interval of a fitted slope. The offsets are those that it was fitted to.
 
-    Blocks whose neighbours are like them tell less than independent ones: the interval is wider by the factor that
-    follows from the correlation of neighbours (Bartlett 1935).
+    Neighbouring blocks of time resemble each other, so that they tell less than independent ones. The interval is wider
+    by the factor that follows from the correlation of neighbours (Bartlett 1935).
     """
     residuals = [speed - slope * load for load, speed in zip(load_offsets, speed_offsets, strict=True)]
     correlation = lag_correlation(residuals) * lag_correlation(load_offsets)  # never negative
@@ -91,7 +91,7 @@ def half_width_of_slope(slope: float, load_offsets: Sequence[float], speed_offse
     variance = sum(residual**2 for residual in residuals) / remaining
     standard_error = sqrt(inflation * variance / sum(offset**2 for offset in load_offsets))
     freedom = max(2.0, remaining / inflation)
-    # Degrees of freedom are rounded, since each new value of them takes a table.
+    # The degrees of freedom are rounded, so that the quantiles of earlier calls serve again: one takes long to compute.
     return student_quantile(round(freedom, 1), CONFIDENCE) * standard_error
 
 

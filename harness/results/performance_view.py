@@ -81,7 +81,7 @@ def outcome_fields(data: Any) -> Any:
     steady = dict_or_empty(data, "steady")
     counts_steady_part = bool(steady.get("ttft_ms"))  # Only a steady part that counts has latencies.
     counted = steady if counts_steady_part else whole
-    # A later value replaces an earlier one: those in the file come after those derived for older versions.
+    # Files of older versions lack some fields, so these are derived first. The fields of the file replace them.
     fields = load_fields(data, counted)
     fields |= part_of(data, OUTCOME_FIELDS)
     fields |= {name: counted.get(name) for name in COUNTED_FIGURES}
@@ -90,7 +90,8 @@ def outcome_fields(data: Any) -> Any:
         "trend": steady.get("trend"),
         "is_buffered": bool(dict_or_empty(data, "server").get("is_buffered")),
         "disagreements": data.get("disagreements", ()),
-        "others": data.get("others", data.get("background_load", ())),  # the stored name, and that of the field
+        # Files name it "others", and the class Outcome names it background_load.
+        "others": data.get("others", data.get("background_load", ())),
         "details": {**part_of(data, DETAIL_KEYS), "whole": whole, "machine": part_of(data, MACHINE_KEYS)},
     }
     fields.setdefault("folder", TEST_FOLDERS["performance"])

@@ -54,9 +54,9 @@ def fail(error: BaseException, run: RunFolder, errors: Console) -> int:
 def reported_error(error: BaseException, folder: Path) -> BaseException:
     """Return the error to report for an error of the run in `folder`: usually the error itself.
 
-    If the disk is full, that is the likely cause of an error of the engine, a file or a disk. An error of a file or a
-    disk becomes a BenchmarkError. So does a UsageError about one of the run's own files, which is no mistake of the
-    user's: the two errors have different exit codes.
+    A full disk is the likely cause of an error of the engine or of the operating system, so it is reported in place of
+    such an error. Any other error of the operating system becomes a BenchmarkError. So does a UsageError about one of
+    the run's own files, since that is no mistake of the user's, and has another exit code.
     """
     if isinstance(error, EngineError | OSError):
         try:

@@ -113,9 +113,9 @@ def no_difference_error(good: str, bad: str, untestable: Sequence[str]) -> Usage
 def round_limits(conditions: Sequence[Condition], rounds: int) -> tuple[int, int]:
     """Return the number of rounds that a step begins with, and the most that it may get.
 
-    A step is an experiment between GOOD and BAD; in a round it runs once. `rounds` is what the user asked for; a
-    condition on speed needs FEWEST_ROUNDS. Both numbers are the same if all conditions are about answers, since
-    repeated answers show nothing new.
+    In each step, a mixture of the settings of GOOD and BAD runs once a round. `rounds` is what the user asked for. If
+    all conditions are about answers, both numbers are the same, since repeated answers show nothing new. A condition on
+    speed needs at least FEWEST_ROUNDS, and an undecided step gets more.
     """
     if all(condition.is_of_answers for condition in conditions):
         first_rounds = max(rounds, 1)

@@ -300,7 +300,7 @@ def rejected_settings(experiments: Sequence[tuple[str, Experiment]]) -> Iterator
             yield f"{where}: {mistake}"
         earlier_names.add(item.name)
         if not item.settings.keys() <= RunConfig.model_fields.keys():
-            continue  # `mistakes_in_names` has reported the unknown ones.
+            continue  # The caller has reported unknown settings already, by `mistakes_in_names`.
         try:
             config = RunConfig(**item.settings)  # raises UsageError for values that run.py would refuse
             for mistake in mistakes_of_run(config):

@@ -259,8 +259,8 @@ def sweeps_named(name: str, results_dir: Path) -> list[tuple[Path, State]]:
 def resume_sweep(sweep: Sweep, results_dir: Path, bisection: Bisection | None = None) -> tuple[RunFolder, State]:
     """Return the folder of the last sweep of this name, and its state with its finished records.
 
-    Raises UsageError if there is none, if the user asked for another sweep or bisection then, or if it ran on another
-    machine.
+    Raises UsageError if there is none, if that sweep was asked for with another file or another bisection than this
+    one, or if it ran on another machine.
     """
     same_name = sweeps_named(sweep.name, results_dir)
     if not same_name:

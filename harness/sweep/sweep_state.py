@@ -173,9 +173,9 @@ class SweepState:
     def extend(self) -> bool:
         """Plan what follows from the results of the rounds, and return whether anything does.
 
-        In a sweep of estimates, that is first the best estimate with a cap on running requests, then one finalist: the
-        best estimate, which is confirmed. In any other sweep, it is the finalists that were asked for. Nothing follows
-        once the finalists are planned.
+        A sweep of estimates is extended twice: by a variant of the best estimate with a cap on running requests, and
+        then by one finalist, the best of all estimates at full length. Any other sweep is extended once, by the
+        finalists that were asked for.
         """
         results, has_estimates = experiment_rows(self.kept), self.chosen[0].is_estimate
         if has_estimates and self.add_capped(results):

@@ -55,9 +55,11 @@ def load(config: RunConfig, tokenizer: Tokenizer) -> Library | None:
     name = config.workload
     if name.startswith(hub.HUB_PREFIX):  # a data set of the Hugging Face hub
         return library_from_requests(config, tokenizer, hub.DESCRIPTION, hub.read(config))
-    # The name is that of a workload of this program, or else a file of the user's.
-    workload = WORKLOADS.get(name, Workload(Path(name), "requests of the user's own"))
-    if name not in WORKLOADS and not Path(name).exists():
+    if name in WORKLOADS:
+        workload = WORKLOADS[name]
+    elif Path(name).exists():
+        workload = Workload(Path(name), "requests of the user's own")
+    else:
         raise unknown_file_error("--workload", name, list(WORKLOADS))
     if is_profile(name):  # The file has no requests, but the lengths from which random prompts are drawn.
         profile = read_profile(config, workload)
