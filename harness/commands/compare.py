@@ -205,7 +205,8 @@ def sweep_of(config: CompareConfig) -> Sweep:
 
     The first server is the baseline; each of the others is an experiment, whose name is the server's letter.
     """
-    settings = RunConfig.non_default_settings(to_jsonable_python(vars(config)))
+    all_settings = to_jsonable_python(vars(config))
+    settings = RunConfig.non_default_settings(all_settings)
     for name in (*SWEEP_FLAGS, "minutes"):  # flags of the comparison as a whole; a run of it has no such setting
         settings.pop(name, None)
     letters = run_letters(len(config.endpoint))
@@ -218,7 +219,8 @@ def sweep_of(config: CompareConfig) -> Sweep:
         baseline=FileSettings(set=settings | servers[0]),  # one server in place of the list of all
         isolation=challengers,  # Each has the settings of the baseline, but its own server.
     )
-    return merged_sweep([Source(Path("compare"), content, lines={})])  # There is no file with lines.
+    source = Source(Path("compare"), content, lines={})  # No file was read, so no setting has a line in one.
+    return merged_sweep([source])
 
 
 command = config_command(CompareConfig, compare, ABOUT, EXAMPLES, rewrite=parse_sides, operands="A B [C ...]")

@@ -189,8 +189,8 @@ def entry(folder: Path) -> TrackedRun:
     status = run_status.status if run_status else "not a run folder"
     is_sweep = (folder / "sweep.json").exists()
     if is_sweep and status == "running":
-        # A sweep that runs holds a lock. Without one, it was killed. None: it is not known whether there is one.
-        is_alive = is_locked(folder)
+        # The status of a killed sweep is "running", too. Only a sweep that really runs holds the folder's lock.
+        is_alive = is_locked(folder)  # None if unknown
         raise UsageError(f"{folder}: {UNFINISHED_SWEEPS[is_alive]}.")
     if not is_sweep and status != "complete":
         raise UsageError(f"{folder} is {status}; only complete runs are logged.")

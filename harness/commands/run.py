@@ -137,12 +137,14 @@ def print_summary(folder: "RunFolder", consoles: "tuple[Console, Console]") -> b
 
 
 def words_of_run(words: Sequence[str], config: RunConfig, run: RunConfig) -> list[str]:
-    """Return the words of a command line with several scenarios, changed so that they repeat one of its runs alone.
+    """Return the words of a command line that repeat only one of the runs of `words`, which has several scenarios.
 
-    Flags that only the other runs use are removed, with their values, and the run's scenario is named.
+    `config` has the settings of all runs, and `run` those of the one run. Flags that only the other runs use are
+    removed, with their values. The run's scenario is added at the end.
     """
-    left_out = {"--scenario", *map(flag_name, config.named_settings - run.named_settings)}
-    # Flags without a value.
+    settings_of_others = config.named_settings - run.named_settings
+    left_out = {"--scenario", *map(flag_name, settings_of_others)}
+    # A switch is a flag without a value.
     switches = {flag_name(name) for name, info in RunConfig.model_fields.items() if info.annotation is bool}
     words_left, following = list[str](), iter(words)
     for word in following:

@@ -280,7 +280,7 @@ class Group(TyperGroup):
         return {name: command.help or "" for name, command in self.commands.items()}
 
     def format_help(self, ctx: "Context", formatter: "HelpFormatter") -> None:
-        """Write a line for each command of the group that says what the command is for."""
+        """Write how to call a command of the group, the group's description, and a line about each command."""
         width = help_width()
         commands = self.about()
         column = max(map(len, commands)) + 4

@@ -106,10 +106,11 @@ def cpu_limit(root: Path) -> CpuLimit | None:
     limits = []
     for group in group_folders(root, CPU_FOLDERS, "cpu"):
         quota_and_period = first_numbers(group / "cpu.max")
-        if not quota_and_period:  # version 1 keeps the two in files of their own
+        if not quota_and_period:  # Version 1 keeps the two in files of their own, each of one number.
             quota_and_period += first_numbers(group / "cpu.cfs_quota_us")[:1]
             quota_and_period += first_numbers(group / "cpu.cfs_period_us")[:1]
-        if len(quota_and_period) == 2 and min(quota_and_period) > 0:  # In version 1, a quota of -1 means none.
+        has_quota = len(quota_and_period) == 2 and min(quota_and_period) > 0  # In version 1, a quota of -1 means none.
+        if has_quota:
             quota, period = quota_and_period
             limits.append(CpuLimit(quota / period, used_s(root, group)))
     return min(limits, key=attrgetter("cores"), default=None)
@@ -123,11 +124,11 @@ def used_s(root: Path, group: Path) -> float | None:
     used_us = named_count(group / "cpu.stat", "usage_usec")  # version 2
     if used_us is not None:
         return used_us / 1e6
-    # Version 1 counts the time in the folder of another controller (cpuacct). The group has the same path there as in
-    # the folder of the CPU's controller. Of the folders that contain the group, that is the last, since the first is
-    # the mount of all.
-    folders_above = [folder for folder in CPU_FOLDERS if group.is_relative_to(root / folder)]
-    group_path = group.relative_to(root / folders_above[-1]) if folders_above else Path()
+    # Version 1 counts the time in the folder of another controller (cpuacct). The group has the same path below that
+    # folder as below the folder of the CPU's controller. The first folder that contains the group is the mount of all
+    # groups. The controller's folder is below the mount, so it is the last.
+    containing_folders = [folder for folder in CPU_FOLDERS if group.is_relative_to(root / folder)]
+    group_path = group.relative_to(root / containing_folders[-1]) if containing_folders else Path()
     for folder in USAGE_FOLDERS:
         used_ns = first_numbers(root / folder / group_path / "cpuacct.usage")
         if used_ns:

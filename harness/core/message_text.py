@@ -40,10 +40,10 @@ def system_reason(error: OSError) -> str:
 def line_of(text: str) -> str:
     """Return one line of a message with its long words cut, and the line cut if it is still too long.
 
-    A path is not cut, since the user could do nothing with a part of it.
+    A long path, up to LONGEST_PATH characters, is neither cut nor counted: the user could do nothing with a part of it.
     """
     words = []
-    length = 0  # of the words that are no paths
+    length = 0  # of all words but the long paths
     for word in text.split(" "):
         is_long_path = LONGEST_WORD < len(word) <= LONGEST_PATH and "/" in word
         if is_long_path:

@@ -109,9 +109,9 @@ class Display:
 
         The head of the table is printed above its first row. A row that is not `good` is yellow instead of green.
         """
-        self._has_line = True
+        self._has_line = True  # The row is the line about the stage that stays on the screen.
         widths = [max(len(name), FIGURE_WIDTH) for name in head]
-        if head != self._head:
+        if head != self._head:  # the first row of this table
             self.say(" " * CLOCK_WIDTH + row_text(head, widths))
         self._head = head
         self.say(f"{time.strftime('%H:%M:%S')} {row_text(cells, widths)}", style="green" if good else "yellow")
@@ -158,9 +158,9 @@ class Display:
             self._answer_counts = deque([(elapsed, 0)])
             return None
         self._answer_counts.append((elapsed, completed))
-        # Drop old counts, up to the last one from before the last minute.
+        # Drop the counts from before the last minute, except the newest of them, from which the minute is counted. Two
+        # counts are kept in any case, since a rate needs two.
         minute_begin_s = elapsed - RECENT_S
-        # Two counts are kept in any case, since a rate needs two.
         while len(self._answer_counts) > 2 and self._answer_counts[1][0] <= minute_begin_s:
             self._answer_counts.popleft()
         first_s, first_count = self._answer_counts[0]

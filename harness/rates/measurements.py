@@ -173,7 +173,7 @@ class Measurements:
         return all(share > FAR_OVER_SHARE for _, share in self.steady_points)
 
     def confirming_s(self, rate: float) -> float:
-        """Return the length in seconds of a probe at `rate`, which all measurements together imply for a full test.
+        """Return the length in seconds of a probe at `rate`, the rate that all measurements imply for a full test.
 
         The probe is long enough for the number of running queries to settle, which takes several times an answer's
         latency.
@@ -204,9 +204,10 @@ def rate_on_line(low: tuple[float, float], high: tuple[float, float], share: flo
 
 
 def points_of_line(points: Sequence[tuple[float, float]]) -> tuple[tuple[float, float], tuple[float, float]]:
-    """Return the two points whose line leads to the rate at which a test would confirm itself, the lower rate first.
+    """Return two of the points, the lower rate first. The line through them leads to the rate that confirms itself.
 
-    Each of `points` is a test's rate and the rate that the test implies. There are two points or more.
+    Each of `points` is a test's rate and the rate that the test implies. There are two points or more. A rate confirms
+    itself if a test at that rate implies the same rate.
     """
     too_low = [(rate, implied) for rate, implied in points if implied >= rate]
     too_high = [(rate, implied) for rate, implied in points if implied < rate]

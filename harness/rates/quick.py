@@ -265,6 +265,7 @@ class RateRange(NamedTuple):
         """Return the range for a `rate` that saturated probes imply, and at which no probe was run.
 
         The lower end is UNCONFIRMED_SHARE of the rate. The upper end is the server's capacity; None if it is not known.
+        If queries waited in the last probe, its rate of completions is the capacity, and limits the lower end, too.
         """
         queue = measurements.last.queue
         if queue and queue.completed and measurements.last.has_waited:

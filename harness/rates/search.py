@@ -52,7 +52,8 @@ def measure(bench: SearchBench, measurements: Measurements, saturated_s: float) 
         bench.discard(measurements.probes)
         measurements.probes.clear()
         saturate(bench, measurements, saturated_s)
-        before, measurements.lone = measurements.lone, bench.lone_request()
+        before = measurements.lone
+        measurements.lone = bench.lone_request()
         # If a lone request takes clearly more or less time than before, the load changed the server.
         has_changed = abs(before.latency_s / measurements.lone.latency_s - 1) > LASTING_DRIFT
         has_time_limit = bench.left_s < inf  # Repeating would take the time of the next steps.
@@ -187,7 +188,7 @@ def probe(bench: SearchBench, candidate: Candidate) -> Outcome:
         before = bench.at_once
         # As many as the server was answering when it refused others (`full_at`), and at least one less than before.
         most_in_flight = min(outcome.full_at or 1, before - 1)
-        if refused_probes >= MOST_REFUSED:  # The server refused requests again and again: one less is too slow.
+        if refused_probes >= MOST_REFUSED:  # So many probes were refused that smaller steps would take too long.
             most_in_flight //= 2
         bench.limit_in_flight(max(1, most_in_flight))
         if bench.at_once >= before:
@@ -219,7 +220,8 @@ def confirm(bench: SearchBench, measurements: Measurements) -> None:
     candidate stays unconfirmed.
     """
     candidate = measurements.candidate
-    if not candidate.rate or abs(candidate.rate / measurements.last.load - 1) <= SAME_RATE_SHARE:
+    needs_no_probe = not candidate.rate or abs(candidate.rate / measurements.last.load - 1) <= SAME_RATE_SHARE
+    if needs_no_probe:
         measurements.has_confirmed = True
         return
     seconds = time_for(bench, probe_s(candidate.rate, measurements.goal), candidate.rate)

@@ -43,6 +43,8 @@ def change_between(tests: Sequence[Outcome]) -> str:
     for index, later in enumerate(tests):
         failed = [test for test in tests[:index] if not test.has_held and not test.refused]
         lowest = min(failed, key=load_of, default=None)
-        if later.has_held and lowest and later.load > (1 + LEAST_CHANGE) * lowest.load:
+        if lowest is None or not later.has_held:
+            continue
+        if later.load > (1 + LEAST_CHANGE) * lowest.load:
             return f"{number(later.load)} queries/s held after {number(lowest.load)} had failed"
     return ""

@@ -43,6 +43,7 @@ def facts_of(folder: Path) -> RunFacts:
             raise UsageError(f"{folder}: written in an older format; use the version that wrote it.", path=folder)
         case {**fields} if "plan" not in fields:
             raise UsageError(f"{folder}: not a run.py results folder (from mmlu.py?).", path=folder)
+    # Any other content is a run's record, or is damaged, for which `parse_as` raises the error.
     return parse_as(path, facts, RunFacts)
 
 

@@ -84,11 +84,13 @@ class Claim(NamedTuple):
         if self.stated == self.recomputed:
             return "equal"
         types = {type(self.stated), type(self.recomputed)}
-        are_numbers, are_counts = types <= {float, int}, types == {int}
+        are_numbers = types <= {float, int}
+        are_counts = types == {int}
+        if not are_numbers or are_counts:
+            return "differs"
         relative, absolute = TOLERANCES.get(self.source, ROUNDING)
-        if are_numbers and not are_counts and isclose(self.stated, self.recomputed, rel_tol=relative, abs_tol=absolute):
-            return "equal"
-        return "differs"
+        are_close = isclose(self.stated, self.recomputed, rel_tol=relative, abs_tol=absolute)
+        return "equal" if are_close else "differs"
 
     def __str__(self) -> str:
         """Return the claim as a line: name, stated figure and source, with the recomputed figure if it differs."""

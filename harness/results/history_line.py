@@ -85,8 +85,9 @@ class History(File):
 
     @classmethod
     def of(cls, summary: Summary, metrics: dict[str, Measured]) -> Self:
-        """Return the history line of a run: fields of its metadata, its metrics by name (`metrics`),
-        and what is kept of its test.
+        """Return the history line of a run: its metadata, `metrics` by name, the values of its test, and its verdict.
+
+        Of the metadata only the fields of this class and HISTORY_FIELDS are kept.
         """
         values = {name: value for name, value in summary.meta if name in (*cls.model_fields, *HISTORY_FIELDS)}
         values |= metrics
@@ -109,7 +110,8 @@ def test_values(test: Outcome | None) -> dict[str, object]:
     """
     if test is None:
         return dict(valid=None, samples_per_query=None, mean_new_tokens=None, result=None, flaws=[], is_disputed=None)
-    details, mean_new_tokens = test.details, None
+    details = test.details
+    mean_new_tokens = None
     if details.total_new_tokens and details.samples:
         mean_new_tokens = details.total_new_tokens / details.samples
     return dict(

@@ -344,7 +344,8 @@ def spans_and_gaps(events: Iterable[Event]) -> Iterator[tuple[float, list[float]
     All times are in microseconds. Kernels of one GPU may overlap.
     """
     for track in group_by_track(events):
-        latest_end, gaps = track[0].start, list[float]()
+        latest_end = track[0].start
+        gaps = list[float]()
         for event in track:
             if event.start > latest_end:
                 gaps.append(event.start - latest_end)

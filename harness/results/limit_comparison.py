@@ -60,7 +60,8 @@ def measured_limits(limits: CardLimits, lengths: MeanLengths, test: Outcome) -> 
     speed = limits.request_tokens_per_s(lengths)
     if speed and test.tpot_ms.p50 and not test.is_buffered:
         yield LimitComparison("tokens/s of one request (1,000 / TPOT p50)", speed, 1000 / test.tpot_ms.p50)
-    count, running = limits.sequences(lengths), test.details.usage.get("requests_running")
+    count = limits.sequences(lengths)
+    running = test.details.usage.get("requests_running")
     if count and running and running.max:
         yield LimitComparison("sequences in the KV cache (most that ran)", count, running.max)
 

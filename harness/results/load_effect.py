@@ -134,8 +134,9 @@ def lost_percent(slope: float, mean_load: float, mean_speed: float) -> Measured:
 
 def without_trend(values: Sequence[float]) -> list[float]:
     """Return the distance of each value from the straight line over time that fits the values best."""
-    middle, mean = (len(values) - 1) / 2, fmean(values)
-    times = [place - middle for place in range(len(values))]
+    mean = fmean(values)
+    middle = (len(values) - 1) / 2
+    times = [place - middle for place in range(len(values))]  # counted from the middle, so that their sum is 0
     squares = sum(time**2 for time in times)
     slope = sum(time * (value - mean) for time, value in zip(times, values, strict=True)) / squares
     return [value - mean - slope * time for time, value in zip(times, values, strict=True)]
