@@ -50,10 +50,9 @@ class AnswerFit(NamedTuple):
 
 
 def queue_of(requests: Iterable[Request]) -> Queue | None:
-    """Return the queue of a test that sends requests by time, for those requests whose end is
-    known and that did not fail.
+    """Return the queue of a test that sends requests by time.
 
-    None if there are too few of them.
+    Requests that failed, or whose end is not known, are left out. None if too few are left.
     """
     issued_s, ttft_s, done_s = list[float](), list[float](), list[float]()
     prompt_tokens, output_tokens = list[int](), list[int]()
@@ -154,7 +153,8 @@ def drift_of_completions(completions: "Array", variance: float) -> float:
     """
     third = TIME_BLOCKS // 3  # the number of blocks in a third
     # At least 1, since the change is relative to the first number.
-    early, late = max(int(completions[:third].sum()), 1), max(int(completions[-third:].sum()), 1)
+    early = max(int(completions[:third].sum()), 1)
+    late = max(int(completions[-third:].sum()), 1)
     variance_of_difference = 2 * variance * third  # The variances of all blocks of both thirds add up.
     change_by_chance = SURE * sqrt(variance_of_difference)
     if abs(late - early) <= max(change_by_chance, LASTING_DRIFT * early):

@@ -73,7 +73,8 @@ class RunFacts(Facts):
                 for name in sorted(settings.keys() - RunConfig.model_fields.keys()):
                     unread.append(f"config.json: {given_values.flag_name(name)} is no setting of this version")
                 # Only settings that differ from today's defaults are read; unknown ones are named for the report.
-                return data | {"plan": plan | {"config": RunConfig.non_default_settings(settings)}, "unread": unread}
+                known_settings = RunConfig.non_default_settings(settings)
+                return data | {"plan": plan | {"config": known_settings}, "unread": unread}
         return data
 
     def adopt(self, plan: Plan) -> None:

@@ -109,8 +109,12 @@ class Logs(FrozenModel):
 
     @classmethod
     def of(cls, folder: Path) -> Self:
-        """Return the paths of those logs that exist in a run folder; None for each of the others."""
-        accuracy, performance = TEST_FOLDERS["accuracy"], TEST_FOLDERS["performance"]
+        """Return the paths of those logs that exist in a run folder; None for each of the others.
+
+        LoadGen's summary and detail logs are those of the performance test or, without it, of the accuracy test.
+        """
+        accuracy = TEST_FOLDERS["accuracy"]
+        performance = TEST_FOLDERS["performance"]
         summary_file = "mlperf_log_summary.txt"
         return cls(
             summary_txt=first_file(folder, f"{performance}/{summary_file}", f"{accuracy}/{summary_file}"),

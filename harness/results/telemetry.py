@@ -125,14 +125,18 @@ def room_statements(used: Used, concurrency: int | None) -> Iterator[Statement]:
     A full KV cache also counts if requests were preempted. `concurrency` is the number of slots: the most requests that
     the engine computes at once; None if not known, and then slots are not judged.
     """
-    waited, cache_percent = mean(used, "requests_waiting"), highest(used, "kv_cache_percent")
+    waited = mean(used, "requests_waiting")
+    cache_percent = highest(used, "kv_cache_percent")
+    have_waited = waited >= WAITING_REQUESTS
     has_preempted = highest(used, "preemptions") > 0
-    if cache_percent >= FULL_PERCENT and (waited >= WAITING_REQUESTS or has_preempted):
+    if cache_percent >= FULL_PERCENT and (have_waited or has_preempted):
         what = f"the KV cache was full while {waited:,.0f} requests waited on average"
         if has_preempted:
             what += ", and requests were preempted"
         yield bound_statement("kv_cache", what, "--kv-cache-dtype fp8, a smaller model or more GPU memory makes room")
-    if concurrency and waited >= WAITING_REQUESTS and highest(used, "requests_running") >= concurrency:
+    if not concurrency or not have_waited:
+        return
+    if highest(used, "requests_running") >= concurrency:
         yield bound_statement(
             "slots",
             f"all {concurrency:,} request slots were in use while {waited:,.0f} waited on average, with "
@@ -268,9 +272,11 @@ def busy_parts(used: Used, client: bool, others_percent: float) -> Iterator[Stat
         yield bound_statement("busy", f"the GPU was busy {number(gpu_percent, 3)} % of the time", remedy="")
     cpu_percent = share_of_rest(mean(used, "cpu_percent"), others_percent)
     if cpu_percent >= BUSY_PERCENT:
-        name, warning = "CPU", ""
+        name = "CPU"
+        warning = ""
         if client:
-            name, warning = "CPU of this machine, the client's,", "times may be the client's own"
+            name = "CPU of this machine, the client's,"
+            warning = "times may be the client's own"
         time = "the time"
         if others_percent >= NOTICED_PERCENT:
             time = "the time that other programs left"

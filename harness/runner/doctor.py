@@ -220,9 +220,10 @@ def vllm(config: RunConfig) -> str:
 
     Raises UsageError if vLLM is not installed or is incomplete, or if it does not know an engine argument of the run.
     """
-    place, version = vllm_source.folder(), system.System(packages=software.versions()).vllm_version
-    # An installation is incomplete if it lacks the server.
-    if not version or not place or not (place / "entrypoints" / "openai" / "api_server.py").is_file():
+    place = vllm_source.folder()
+    version = system.System(packages=software.versions()).vllm_version
+    has_server = place is not None and (place / "entrypoints" / "openai" / "api_server.py").is_file()
+    if not version or not has_server:
         problem = f"no vLLM that can be started in {sys.executable}; with --endpoint, none is needed"
         raise UsageError(problem, command=engine_command())
     extra_args(config)  # It raises UsageError for an argument that vLLM does not know.
@@ -427,7 +428,8 @@ def model_disk(config: RunConfig) -> str:
         cached = try_to_load_from_cache(config.model_path, name)
         if isinstance(cached, str) and has_all_weights(Path(cached).parent, config):
             return f"downloaded, in {constants.HF_HUB_CACHE}"
-    free, size = free_gib(Path(constants.HF_HUB_CACHE)), checkpoint.weight_bytes(config) / GIB
+    free = free_gib(Path(constants.HF_HUB_CACHE))
+    size = checkpoint.weight_bytes(config) / GIB
     if free < size:
         raise UsageError(f"{free:,.0f} GiB free in {constants.HF_HUB_CACHE}, but the weights need {size:,.0f}")
     return f"to be downloaded, {size:,.0f} of {free:,.0f} GiB free"

@@ -54,9 +54,12 @@ def require_time(plan: Plan) -> None:
 
     Nothing is checked without --minutes, or if the source of the load has no least time.
     """
-    given_minutes, source = plan.config.minutes, rate_source(plan.config)
+    source = rate_source(plan.config)
+    given_minutes = plan.config.minutes
     least_s = source.least_s(plan)
-    if given_minutes is None or least_s is None or 60 * given_minutes >= least_s:
+    if given_minutes is None or least_s is None:
+        return
+    if 60 * given_minutes >= least_s:
         return
     hint = "; --quick gives an estimate" if isinstance(source, SearchedRate) else ""
     raise UsageError(f"--minutes {given_minutes:g}: at least {least_s / 60:.1f} minutes are needed{hint}.")

@@ -261,7 +261,8 @@ def too_short(plan: Plan, rate: float, left_s: float) -> UsageError:
     `left_s` are the seconds that are left of --minutes. The message names the minutes that the next run needs: for a
     search as long as the one so far, or for SEARCH_S if that is longer, and for the full test.
     """
-    given_s, goal = 60 * (plan.config.minutes or inf), Goal.of(plan)
+    goal = Goal.of(plan)
+    given_s = 60 * (plan.config.minutes or inf)
     used_s = given_s - left_s
     needed_s = max(used_s, SEARCH_S) + goal.reserved_s(rate)
     return UsageError(

@@ -333,7 +333,8 @@ def restore_attempt(run: BenchmarkRun, session: LoadGenSession, last: Outcome, r
     best = valid_attempt_at(attempts, rate)
     if best is None or last.load == rate:
         return last
-    attempts[attempts.index(best)] = move_attempt(session, last, len(attempts) + 1)
+    moved_last = move_attempt(session, last, len(attempts) + 1)
+    attempts[attempts.index(best)] = moved_last  # `best` is no longer an earlier attempt, and `last` is one now.
     (run.folder.path / best.folder).rename(run.folder.path / TEST_FOLDERS["performance"])
     return best
 

@@ -49,7 +49,9 @@ class TrialRate(RateSource):
 
         None if the test was long enough, or if LoadGen gives no rate.
         """
-        if not (result.ran_short and result.samples and result.samples_per_sec):
+        if not result.ran_short:
+            return None
+        if not result.samples or not result.samples_per_sec:
             return None
         test_s = result.samples / result.samples_per_sec
         test_as_trial = Trial(result.samples, test_s)
@@ -80,7 +82,8 @@ class LatencyTrial(TrialRate):
         A trial of each size shows the latency that LoadGen has to expect. With a single size, only its trial is run.
         """
         plan = bench.plan
-        *smaller_sizes, largest_size = sorted(plan.config.batches) or [plan.samples_per_query]
+        sizes = sorted(plan.config.batches) or [plan.samples_per_query]  # the plan's size if the user listed none
+        *smaller_sizes, largest_size = sizes
         for size in smaller_sizes:
             probe_plan = as_probe(replace(plan, samples_per_query=size))
             bench.test(self.plan_after(probe_plan, bench.trial(probe_plan)))
@@ -138,7 +141,7 @@ def last_offline_rate(
     settings = plan.setup | {"category": plan.config.category, "batch_size": None}
     planned_run = Comparable(plan.work, settings, {"gpus": gpus})
     last_rate = None
-    for line in history_lines:  # The latest run has the last line, so of all that fit its rate stays.
+    for line in history_lines:  # The lines are in the order of the runs, so the rate of the last run that fits stays.
         if line.get("scenario") != offline_scenario:
             continue
         earlier_run = Comparable.from_history(line)

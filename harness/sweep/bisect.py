@@ -264,7 +264,8 @@ class BisectState(SweepState):
 
         Return the name of its experiment. What the step changes is added to the announcement, which is printed.
         """
-        bisection, sweep = self.bisection, self.kept.sweep
+        bisection = self.bisection
+        sweep = self.kept.sweep
         name = f"{STEP_PREFIX}{len(bisection.steps) + 1}"
         step = BisectStep(name, tuple(sorted(places)))
         experiments = (*sweep.experiments, step_between(sweep, bisection, step))

@@ -110,7 +110,8 @@ def size_of(findings: BisectFindings, step: StepFinding) -> str:
     A step is an experiment with some of BAD's values in place of GOOD's; BAD itself has all of them. If the step has no
     change of a metric, the text only says that the condition does not hold, with the step's figures.
     """
-    metric, change = step.condition.metric, change_of(findings, step)
+    metric = step.condition.metric
+    change = change_of(findings, step)
     if metric is None or change is None:
         return f"not worse by the condition: {step.figures}"
     speed = change.speed_change(metric)
@@ -175,9 +176,11 @@ def others_sentence(findings: BisectFindings, cause: Subset) -> str:
     other_places = frozenset(range(len(findings.bisection.differences))) - cause
     if not other_places:
         return ""
-    others_text, verb = f"the other {len(other_places)} differences together", "fail"
+    others_text = f"the other {len(other_places)} differences together"
+    verb = "fail"
     if len(other_places) == 1:
-        others_text, verb = "the other difference", "fails"
+        others_text = "the other difference"
+        verb = "fails"
     step = findings.step_of(other_places)
     if step is None:
         return f"{others_text}: not measured"
@@ -269,7 +272,8 @@ def answer_lines(findings: BisectFindings) -> Iterator[Line]:
         answers = findings.report.compared_answers.get(name)
         if answers:
             label = SIDE_NAMES.get(name, name)
-            yield Line("answers", joined_text("; ", f"{label}: {answers.words}", scores_text(answers)), answers.tone)
+            text = joined_text("; ", f"{label}: {answers.words}", scores_text(answers))
+            yield Line("answers", text, answers.tone)
 
 
 def scores_text(answers: AnswerPair) -> str:

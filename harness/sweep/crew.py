@@ -68,7 +68,7 @@ class Crew:
                 self.show_record(label, record)
             if record.status == "interrupted":  # If the time limit ended the job, that is no interruption of the sweep.
                 return not self.state.is_late()
-        return True  # Another lane has told all to stop.
+        return True  # All lanes were told to stop, after Ctrl-C or because another lane failed.
 
     def stage_text(self) -> str:
         """Return the job that each lane runs now, in words, with the lane's GPU if lanes have one each."""

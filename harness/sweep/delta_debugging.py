@@ -101,7 +101,8 @@ def nearest_to_middle(low: int, high: int, known: Answers) -> int | None:
     With the first `low` changes the condition does not hold, with the first `high` it does. The number is the one
     between them that is nearest to the middle, among those that were not tested without a clear answer.
     """
-    middle, nearest = (low + high) / 2, None
+    middle = (low + high) / 2
+    nearest = None
     for count in range(low + 1, high):
         answer = known.get(first_places(count))
         if answer in ("no verdict", "undecided"):

@@ -222,10 +222,11 @@ def start_run(job: Job, lane: Lane, folder: Path, screen: IO[str], lock: int) ->
     """Start run.py in the folder of an experiment and return its process; what it prints goes to `screen`.
 
     The interpreter is the experiment's own or, without one, that of the sweep. run.py gets the environment of the
-    experiment and of its lane, and no address of MLflow, since the sweep itself sends the runs to MLflow.
-    Raises OSError or ValueError if run.py cannot be started.
+    experiment and of its lane, and no address of MLflow, since the sweep itself sends the runs to MLflow. Raises
+    OSError or ValueError if run.py cannot be started.
     """
-    script, config = str(locations.ROOT / "run.py"), str(folder / CONFIG_FILE)
+    script = str(locations.ROOT / "run.py")
+    config = str(folder / CONFIG_FILE)
     environment = dict(os.environ)
     environment.pop(MLFLOW_URI, None)
     environment |= job.item.env | lane.env

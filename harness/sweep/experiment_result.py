@@ -170,8 +170,11 @@ class ExperimentResult:
         """
         ratios = {}
         for round_and_place, (base_run, run) in self.paired_runs.items():
-            before, after = base_run.values.get(metric.name), run.values.get(metric.name)
-            if before is not None and after is not None and min(before, after) > 0:
+            before = base_run.values.get(metric.name)
+            after = run.values.get(metric.name)
+            if before is None or after is None:
+                continue
+            if before > 0 and after > 0:
                 ratios[round_and_place] = after / before
         return ratios
 
@@ -405,12 +408,14 @@ def cpu_share_of_others(run: ExperimentOutcome) -> float:
 
 
 def flaws_of(runs: Sequence[ExperimentOutcome]) -> list[str]:
-    """Return the reasons why the figures of these runs may not be compared: INVALID and the like, and
-    the disagreements of the run that has most of them.
+    """Return the reasons why the figures of these runs may not be compared.
 
-    Between runs, disagreements differ mostly in their numbers, so one run's disagreements stand for all.
+    These are the flaws such as INVALID (DISQUALIFYING_FLAWS) of all runs, each once, and then the disagreements of the
+    run that has most of them. Between runs, disagreements differ mostly in their numbers, so those of one run stand for
+    all.
     """
-    names, disagreements = list[str](), list[str]()
+    names = list[str]()
+    disagreements = list[str]()
     for run in runs:
         names += [flaw for flaw in run.flaws if flaw in DISQUALIFYING_FLAWS]
         run_disagreements = [flaw for flaw in run.flaws if flaw not in DISQUALIFYING_FLAWS]
