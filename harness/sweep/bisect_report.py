@@ -209,9 +209,11 @@ def nothing_words(findings: BisectFindings, step: StepFinding) -> str:
 def undecided_title(findings: BisectFindings) -> str:
     """Return which differences may still be the cause when the time or the rounds are over.
 
-    For versions in their order, these are the first and the last of the open range.
+    For versions in their order, these are the first and the last of the open range. Otherwise they are the smallest set
+    that is known to fail. A set of one difference fails by itself, but then the rest was not measured.
     """
-    smallest, bisection = findings.search.smallest, findings.bisection
+    smallest = findings.search.smallest
+    bisection = findings.bisection
     minutes = plural(round(minutes_of(findings.report.state), 1), "minute")
     if bisection.is_ordered and findings.search.doubtful:
         places = sorted(findings.search.doubtful)

@@ -250,14 +250,16 @@ def made_experiments(planned: Sequence[PlannedExperiment], baseline: SettingsByP
 
     A stacked experiment adds its change to those of all stacked ones before it. Any other adds it to the baseline.
     """
-    experiments, stacked_settings = list[tuple[str, Experiment]](), baseline
+    experiments = list[tuple[str, Experiment]]()
+    stacked_settings = baseline  # the baseline's with the changes of all stacked experiments so far
     for item in planned:
         if item.kind == "stacked":
             stacked_settings = changed_settings(stacked_settings, item.change)
             settings = stacked_settings
         else:
             settings = changed_settings(baseline, item.change)
-        experiments.append((item.where, make_experiment(item.variant, item.kind, settings, baseline)))
+        experiment = make_experiment(item.variant, item.kind, settings, baseline)
+        experiments.append((item.where, experiment))
     return experiments
 
 
@@ -396,17 +398,20 @@ def places_in(node: yaml.Node | None, path: FilePlace = ()) -> Iterator[tuple[Fi
     """
     if isinstance(node, yaml.MappingNode):
         for key, value in node.value:
-            yield (*path, key.value), key.start_mark.line + 1
-            yield from places_in(value, (*path, key.value))
+            place: FilePlace = (*path, key.value)
+            yield place, key.start_mark.line + 1  # PyYAML counts lines from 0.
+            yield from places_in(value, place)
     elif isinstance(node, yaml.SequenceNode):
         for number, value in enumerate(node.value):
-            yield (*path, number), value.start_mark.line + 1
-            yield from places_in(value, (*path, number))
+            place = (*path, number)
+            yield place, value.start_mark.line + 1
+            yield from places_in(value, place)
 
 
 def mistake_text(mistake: ErrorDetails) -> str:
     """Return a mistake that pydantic found in a file as one line. For an unknown key, it suggests a known one."""
-    place, message = mistake["loc"], mistake["msg"]
+    place = mistake["loc"]  # the keys and list indexes that lead to it
+    message = mistake["msg"]
     if mistake["type"] == "extra_forbidden":
         key = str(place[-1])
         # A path of one key is at the top of the file; any deeper one is in an experiment.

@@ -244,8 +244,9 @@ def finding_title(report: SweepReport) -> str:
 
 
 def finding_text(report: SweepReport) -> str:
-    """Return the best change in words or, if no change can be given, why; in a sweep without
-    speeds, the finding on accuracy.
+    """Return the best change in words or, if no change can be given, why.
+
+    In a sweep without speeds, return the finding on accuracy.
     """
     base = report.baseline
     if not base or not base.complete:
@@ -304,8 +305,8 @@ def change_sentence(result: ExperimentResult, verb: str) -> str:
     if result.doubt:
         remark, _tone = EFFECT_REMARKS[result.doubt]
         return f"{result.name} was {change}{remark}"
-    values = result.values(metric)
-    befores, afters = zip(*values, strict=True)
+    pairs = result.values(metric)  # each with the baseline's value and the experiment's
+    befores, afters = zip(*pairs, strict=True)
     return f"{result.name} {verb} {change}: {metric.with_unit(mean(afters))}; baseline {number(mean(befores))}"
 
 
@@ -398,7 +399,8 @@ def uneven_work_lines(report: SweepReport) -> Iterator[Line]:
     """
     names = []
     for result in report.rows:
-        tokens = [run.output_tokens for run in result.runs_of_both or result.runs if run.output_tokens]
+        compared_runs = result.runs_of_both or result.runs
+        tokens = [run.output_tokens for run in compared_runs if run.output_tokens]
         if tokens and max(tokens) > MOST_TOKENS_RATIO * min(tokens):
             names.append(result.name)
     if names:
@@ -430,8 +432,9 @@ def uncounted_lines(report: SweepReport) -> Iterator[Line]:
 
 
 def full_length_lines(report: SweepReport) -> Iterator[Line]:
-    """Yield a line on the fastest of the experiments that ran at full length; nothing if none has a
-    speed that counts.
+    """Yield a line on the fastest of the experiments that ran at full length.
+
+    Nothing if none of them has a speed that counts.
     """
     results = [result for result in report.finalists if result.is_usable and result.speed]
     if not results:
@@ -464,8 +467,10 @@ def unfinished_lines(report: SweepReport) -> Iterator[Line]:
 
 
 def server_lines(report: SweepReport) -> Iterator[Line]:
-    """Yield the address of each server of a comparison; for all but the baseline, also how its TTFT p99 (TAIL_METRIC)
-    differs from the baseline's. Then yield how the answers differ.
+    """Yield the lines on the servers of a comparison, and then how their answers differ from the baseline's.
+
+    A server has a line with its address and, unless it is the baseline, a line on the change of its TTFT p99
+    (TAIL_METRIC).
     """
     for result in report.rows:
         config = RunConfig(**result.experiment.settings)

@@ -66,7 +66,8 @@ def divide_lanes(gpus: list[str], cores: set[int]) -> list[Lane]:
     order = sorted(cores)
     divided = []
     for number, gpu in enumerate(gpus):
-        low, high = number * len(order) // len(gpus), (number + 1) * len(order) // len(gpus)
+        low = number * len(order) // len(gpus)
+        high = (number + 1) * len(order) // len(gpus)
         block = order[low:high] or [order[low]]  # The slice is empty if there are more GPUs than cores.
         divided.append(Lane(gpu, number=number, cores=frozenset(block)))
     return divided

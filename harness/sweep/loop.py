@@ -70,7 +70,8 @@ def failure_of(state: SweepState, error: BenchmarkError) -> BenchmarkError:
 
     If experiments were recorded, the error's message ends with how to resume the sweep.
     """
-    folder, has_records = state.folder, bool(state.kept.records)
+    folder = state.folder
+    has_records = bool(state.kept.records)
     with contextlib.suppress(BenchmarkError, OSError):
         folder.fail("failed", str(error))
         if has_records:
@@ -120,8 +121,8 @@ def runner_of(state: SweepState, lanes: Sequence[Lane], display: Display, lock: 
     configs = []
     if state.kept.sweep.is_of_servers:
         configs = [config_of(item, state.folder.path) for item in state.chosen]
-    # This process can run one job at a time, so there must be a single lane.
-    if configs and len(lanes) == 1 and all(map(has_one_load, configs)):
+    is_at_one_load = bool(configs) and all(map(has_one_load, configs))
+    if is_at_one_load and len(lanes) == 1:  # This process can run one job at a time, so there must be a single lane.
         for config in configs:
             doctor.require(config)
         return Servers(state.folder.path, display)

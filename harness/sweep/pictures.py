@@ -115,10 +115,9 @@ def setting_curve(results: Results) -> LinePanel | None:
 
 
 def changed_number(results: Results) -> str | None:
-    """Return the name of the setting in which experiments differ, if they differ in only
-    one and its values are numbers.
+    """Return the name of the only setting in which experiments differ, if its values are numbers.
 
-    Else None. An experiment may lack the setting.
+    An experiment may lack the setting. None if they differ in no setting or in several, or if a value is no number.
     """
     names = set(chain.from_iterable(map(settings_of, results)))
     changed = []

@@ -122,8 +122,10 @@ def answers_beside_baseline(folder: Path, state: State, rows: Results) -> dict[s
 
 
 def accuracy_tests(folder: Path, rows: Results) -> dict[str, Path]:
-    """Return the folder of an accuracy test for each experiment that has one, by name:
-    the first run with its samples.
+    """Return the folder of each experiment's accuracy test, by the experiment's name.
+
+    It is the test of the experiment's first run that has the file of its samples. An experiment without one is left
+    out.
     """
     tests: dict[str, Path] = {}
     for result in rows:

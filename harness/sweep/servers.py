@@ -111,10 +111,11 @@ def match_length(plan: Plan, first_plan: Plan) -> Plan:
     """
     if first_plan.target_qps is None:
         return plan
-    fewest_queries, min_duration_s = first_plan.fewest_queries, first_plan.min_duration_s
+    fewest_queries = first_plan.fewest_queries
+    min_duration_s = first_plan.min_duration_s
     if plan.concurrency and not fewest_queries:
         wanted_queries = max(first_plan.min_queries, first_plan.target_qps * min_duration_s)
         queries_a_slot = ceil(wanted_queries / plan.concurrency)
-        # Without a minimum duration, the number of queries alone ends the test.
-        fewest_queries, min_duration_s = queries_a_slot * plan.concurrency, NO_MIN_DURATION_S
+        fewest_queries = queries_a_slot * plan.concurrency
+        min_duration_s = NO_MIN_DURATION_S  # so that the number of queries alone ends the test
     return replace(plan, target_qps=first_plan.target_qps, fewest_queries=fewest_queries, min_duration_s=min_duration_s)

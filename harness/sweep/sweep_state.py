@@ -177,7 +177,8 @@ class SweepState:
         then by one finalist, the best of all estimates at full length. Any other sweep is extended once, by the
         finalists that were asked for.
         """
-        results, has_estimates = experiment_rows(self.kept), self.chosen[0].is_estimate
+        results = experiment_rows(self.kept)
+        has_estimates = self.chosen[0].is_estimate
         if has_estimates and self.add_capped(results):
             return True
         if self.finalists:  # They are planned already.
