@@ -90,9 +90,9 @@ class Store:
         from mlflow import MlflowClient
 
         uri = environ.get("MLFLOW_TRACKING_URI")
-        artifacts = None
+        artifacts = None  # The store then decides where uploaded files are.
         if uri:
-            self.place = hide_text(uri)
+            self.place = hide_text(uri)  # The place is only for messages.
         else:
             local = results_dir.resolve()
             run_folder.check_writable(local)

@@ -199,9 +199,10 @@ def render(arguments: Arguments) -> None:
 def print_matrix(arguments: Arguments, axes: list[str]) -> None:
     """Print a table of the runs, and in which settings the runs differ.
 
-    The table has a row for each run, ordered by `axes`: properties of a run such as its GPU and its workload. With --of
-    it has one metric alone, by two axes: one down, one across. With --csv and --plot, also write the table and a
-    picture. Raises UsageError for an axis or a metric that the runs do not have.
+    `axes` are properties of a run, such as its GPU and its workload. The table has a row for each run, or for each
+    level of a run if the batch is an axis, sorted by the axes. With --of it has one metric alone, by two axes: one
+    down, one across. With --csv and --plot, also write the table and a picture. Raises UsageError for an axis, a metric
+    or a --reference that the runs do not have.
     """
     runs = read_runs(arguments.run, arguments.results_dir)
     matrix = Matrix.of([run.summary for run in runs], axes, arguments.reference)
@@ -231,8 +232,8 @@ def check_run(folder: Path) -> int:
 def compare_runs(folders: list[Path], csv: Path | None, plot: Path | None, page: Path | None) -> None:
     """Print the comparison of runs, and write its table, picture and page to the files that are given.
 
-    If the folders are copies of one run, print that instead. Raises UsageError if files were asked for then, or if
-    there are not enough runs.
+    First warn of paths that were left out, and why. If the folders are copies of one run, print that in place of the
+    comparison. Raises UsageError if files were asked for then, or if fewer than two runs are left for another reason.
     """
     runs, reasons = comparison.load_runs(folders)
     warn_of_left_out(reasons)

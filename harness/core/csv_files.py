@@ -38,7 +38,7 @@ def read_columns(path: Path, names: Sequence[str] = ()) -> Columns:
         for name in wanted:
             try:
                 columns[name].append(finite_number(line[name]))
-            except reading.DAMAGED:
+            except reading.DAMAGED:  # the text is no number (ValueError), or the column is missing (LookupError)
                 raise UsageError(f"{path}:{number}: {name}: not a number: {line.get(name)!r}.", path=path) from None
     return columns
 

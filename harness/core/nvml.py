@@ -330,7 +330,7 @@ def vboost_positions() -> list[str]:
         text = line.strip("| ").lower()
         rows.append(re.split(r" {2,}", text))
     column = column_of("current", rows)
-    if not column:
+    if not column:  # 0: no cell contains "current".
         return []
     return [row[column] for row in rows if "vboost" in row and len(row) > column]
 

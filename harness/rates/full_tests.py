@@ -294,7 +294,7 @@ def early_stopping_share(test: Outcome, goal: Goal) -> float | None:
     Early stopping allows fewer than 1 % of the queries over the limit (`allowed`). So the deciding latency is the one
     that only `allowed` queries exceed. It lies above the limit, since more than that (`late`) exceeded the limit.
     """
-    p99_share = max(goal.shares(test))
+    p99_share = max(goal.shares(test))  # the p99 of TTFT or of TPOT, whichever is nearer to its limit
     queries = test.queries or round(test.load * (test.issue_s or 0.0))  # an estimate if they were not counted
     if test.more is None or p99_share >= 1 or not queries:  # Another check or the p99 failed, or none was counted.
         return None

@@ -74,7 +74,7 @@ class TolerantEngine:
 
         A refusal by a full server counts as a failure; if the trial is a probe, the refusal is only noted. Raises
         EndpointError if more requests failed than may fail. `admission` notes of each request when it was sent, and
-        when it was answered or refused.
+        when it was answered or refused. All parameters are those of the engine's own `stream`.
         """
         request = self.admission.note_sent(time.perf_counter())
         try:

@@ -49,6 +49,7 @@ class Change(NamedTuple):
 
         The interval is that of Welch's test of the logarithms.
         """
+        # The mean of the logarithm of the ratio, and half the width of its interval.
         middle, half = welch([log(value) for value in before], [log(value) for value in after])
         count_before, count_after = len(before), len(after)
         if max(count_before, count_after) < FEWEST_PAIRS:

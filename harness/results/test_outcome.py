@@ -247,7 +247,9 @@ def what_ran_out(
         client=bool(facts.plan.config.endpoint),
         others_percent=others_percent,
     )
-    if any(over_limits(facts.plan, p99_of(counted.ttft_ms), p99_of(counted.tpot_ms), is_few=False)):
+    # `is_few` would change only the text of these statements, which is not used.
+    latencies_over = over_limits(facts.plan, p99_of(counted.ttft_ms), p99_of(counted.tpot_ms), is_few=False)
+    if any(latencies_over):
         statements = telemetry.without_more_load(statements)
     return list(statements)
 

@@ -141,7 +141,7 @@ def last_offline_rate(
     settings = plan.setup | {"category": plan.config.category, "batch_size": None}
     planned_run = Comparable(plan.work, settings, {"gpus": gpus})
     last_rate = None
-    for line in history_lines:  # The lines are in the order of the runs, so the rate of the last run that fits stays.
+    for line in history_lines:  # Later runs have later lines, so the rate of the last run that fits stays.
         if line.get("scenario") != offline_scenario:
             continue
         earlier_run = Comparable.from_history(line)

@@ -174,7 +174,7 @@ class ExperimentResult:
             after = run.values.get(metric.name)
             if before is None or after is None:
                 continue
-            if before > 0 and after > 0:
+            if min(before, after) > 0:
                 ratios[round_and_place] = after / before
         return ratios
 
