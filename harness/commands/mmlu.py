@@ -28,7 +28,8 @@ def evaluation_run(config: MMLUConfig) -> NoReturn:
         try:
             with progress.Display(console) as display:
                 # If the user named no model, the model is the one that the server has.
-                config = config.with_settings(model=config_of_served_model(config.engine_run, display.say).model)
+                served_model = config_of_served_model(config.engine_run, display.say).model
+                config = config.with_settings(model=served_model)
                 code = evaluation.evaluate(config, run, display)
         except (Exception, KeyboardInterrupt) as error:
             code = ending.fail(error, run, errors)

@@ -82,7 +82,7 @@ def run_checker(
     version = version or official_checker.version_of(folder)
     reason, checker_output = official_checker.check(folder, version)
     say(checker_output)
-    if reason:
+    if reason:  # why the submission is not accepted; empty if it is
         say(f"{folder}, MLPerf v{version}: not accepted: {reason}")
         return NOT_ACCEPTED
     say(f"{folder}, MLPerf v{version}: accepted, no error")

@@ -90,7 +90,8 @@ class Command(TyperCommand):
         self.check_values(words)
         remaining_words = super().parse_args(ctx, words)
         for parameter in self.parameters:
-            check_parameter(parameter, ctx.params.get(str(parameter.name)))
+            value = ctx.params.get(str(parameter.name))
+            check_parameter(parameter, value)
         return remaining_words
 
     def rename_flags(self, words: Sequence[str]) -> Iterator[str]:
@@ -153,7 +154,8 @@ class Command(TyperCommand):
             text = word
             if name in MULTILINE_FLAGS:
                 text = word.replace("\n", "")
-            check_printable(shown_flag(word, before, flags), text)
+            flag_in_message = shown_flag(word, before, flags)  # The word is a flag, or the value of the flag before it.
+            check_printable(flag_in_message, text)
         for flag, value in self.flags_with_values(words):
             check_flag_value(flag, flags[flag], value)
 

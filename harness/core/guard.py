@@ -75,8 +75,11 @@ def remaining_processes(noted: dict[int, str], mark: str) -> list[int]:
     """
     table = running_processes()
     still_running = set()
-    for pid, start in noted.items():
-        if pid in table and table[pid][1] == start:  # with another start time, a new process got the id of an old one
+    for pid, noted_start in noted.items():
+        if pid not in table:
+            continue
+        _parent, start = table[pid]
+        if start == noted_start:  # With another start time, it is a new process that got the id of an old one.
             still_running.add(pid)
     marked = {pid for pid in table if is_marked(pid, mark.encode())}
     return sorted(still_running | descendants(table, still_running) | marked)

@@ -104,7 +104,8 @@ def handle_of(nvml: NVML, word: str, all_handles: Sequence[GPUHandle]) -> GPUHan
     if word.startswith("GPU-"):
         candidates = [handle for handle in all_handles if uuid_of(nvml, handle).startswith(word)]
         return candidates[0] if len(candidates) == 1 else None
-    return all_handles[int(word)] if int(word) < len(all_handles) else None
+    number = int(word)
+    return all_handles[number] if number < len(all_handles) else None
 
 
 def uuid_of(nvml: NVML, handle: GPUHandle) -> str:

@@ -86,8 +86,9 @@ class TextForm(NamedTuple):
 def text_form(head: bytes) -> TextForm:
     """Return how a text that begins with these bytes is stored: its encoding, and whether it is compressed by gzip.
 
-    A byte order mark tells the encoding. Without a mark, UTF-16 is recognized by its zeros. Anything else counts as
-    UTF-8, even if the bytes are not valid UTF-8. Raises NoTextError for a known form that is no text, and for zeros.
+    Raises NoTextError for a known form that is no text, and if all bytes are zeros. What gzip compressed has the
+    encoding UTF-8 here, as the text in it is not looked at. A byte order mark tells the encoding of any other text.
+    Without a mark, UTF-16 is recognized by its zeros. Anything else counts as UTF-8, even if it is not valid UTF-8.
     """
     for mark, description in OTHER_FORMS:
         if head.startswith(mark):

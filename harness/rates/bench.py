@@ -83,10 +83,11 @@ class Bench:
     def lone_request(self) -> LoneRequest:
         """Send a few requests one after the other, note the median of their times in the run's facts, and return it."""
         self.session.display.stage("a lone request", "load")
-        size = LONE_REQUESTS + 1  # The first does not count: the engine may still be starting.
+        request_count = LONE_REQUESTS + 1  # The first does not count: the engine may still be starting.
         # With a time limit, lone requests take at most a quarter of the time left: probes need most of it.
         most_s = min(LONE_S, self.left_s / 4)
-        lone = self.session.measure(run_lone_requests(self.tolerant_engine(size), self.prompts(size), most_s))
+        engine = self.tolerant_engine(request_count)
+        lone = self.session.measure(run_lone_requests(engine, self.prompts(request_count), most_s))
         self.run.facts.lone_request_s = (lone.ttft_s, lone.tpot_s, lone.latency_s)
         return lone
 
@@ -203,7 +204,10 @@ def as_probe(plan: Plan) -> Plan:
 
 
 def at_rate(plan: Plan, qps: float, seconds: float | None = None) -> Plan:
-    """Return the plan of a short test at a rate. The test takes `seconds` seconds; if None, a probe's usual length."""
+    """Return the plan of a short test at a rate, with only as many samples as the test needs.
+
+    The test takes `seconds` seconds or, if that is None, a probe's usual length.
+    """
     length_s = seconds or probe_s(qps, Goal.of(plan))
     # LoadGen's schedule has random gaps between queries, so only the schedule tells how many come in this length.
     scheduled_queries = queries_until(plan.schedule_seed, qps, length_s)

@@ -138,10 +138,10 @@ class FullTests(NamedTuple):
 
     @property
     def lower_rate(self) -> float:
-        """The next rate if no test held its rate: by the model after one failure, from the two lowest rates after
-        several.
+        """The next rate if no test held its rate.
 
-        The rate is clearly below the lowest rate that failed, but not so far below that it would be a guess.
+        After one failure, it follows from the model of the server; after several, from the two tests with the lowest
+        rates. It is clearly below the lowest rate that failed, but not so far below that it would be a guess.
         """
         lowest = self.failed[-1]
         if len(self.failed) == 1:
@@ -288,15 +288,17 @@ def failure_text(test: Outcome, unit: str = "") -> str:
 
 
 def early_stopping_share(test: Outcome, goal: Goal) -> float | None:
-    """Return the deciding latency as a share of its limit, for a test that failed by early stopping alone; None for any
-    other test.
+    """Return the deciding latency of a test that failed by early stopping alone, as a share of the latency's limit.
 
-    Early stopping allows fewer than 1 % of the queries over the limit (`allowed`). So the deciding latency is the one
-    that only `allowed` queries exceed. It lies above the limit, since more than that (`late`) exceeded the limit.
+    None for any other test. Early stopping allows fewer than 1 % of the queries over the limit (`allowed`). So the
+    deciding latency is the one that only `allowed` queries exceed. It lies above the limit, since more than that
+    (`late`) exceeded the limit.
     """
     p99_share = max(goal.shares(test))  # the p99 of TTFT or of TPOT, whichever is nearer to its limit
     queries = test.queries or round(test.load * (test.issue_s or 0.0))  # an estimate if they were not counted
-    if test.more is None or p99_share >= 1 or not queries:  # Another check or the p99 failed, or none was counted.
+    if test.more is None or p99_share >= 1:  # Early stopping did not fail the test, or did not alone.
+        return None
+    if not queries:  # Neither the queries nor the seconds of the test are known.
         return None
     beyond_p99 = 0.01 * queries
     # LoadGen asks for `more` queries: as many as would allow the number that was over the limit.

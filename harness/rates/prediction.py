@@ -39,10 +39,10 @@ def share_of_limits(model: EngineModel, rate: float, goal: Goal, limits: TimeLim
 
 @cache
 def rate_within(model: EngineModel, limits: TimeLimits, goal: Goal) -> float:
-    """Return the highest rate at which nearly every simulated full test keeps the limits; 0 if a lone answer is over
-    its limit.
+    """Return the highest rate at which nearly every simulated full test keeps the limits.
 
-    Results are cached, as a simulation takes long and is asked for again with the same arguments.
+    0 if a lone answer is over its limit, since no rate keeps it then. Results are cached, as a simulation takes long
+    and is asked for again with the same arguments.
     """
     if limits.answer_s <= model.lone_s:
         return 0.0

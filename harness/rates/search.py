@@ -213,11 +213,11 @@ def estimate(bench: SearchBench) -> Measurements:
 
 
 def confirm(bench: SearchBench, measurements: Measurements) -> None:
-    """Probe the candidate and note that it is confirmed, so that the estimate can give a narrow range around it.
+    """Probe the candidate: the rate that a full test should keep by all measurements so far.
 
-    The candidate is the rate that a full test should keep by all measurements so far. No probe is needed if the
-    candidate is 0, or if the last probe had nearly the same rate. If the probe does not fit in the time left, the
-    candidate stays unconfirmed.
+    No probe is needed if the candidate is 0, or if the last probe had nearly the same rate. The candidate then counts
+    as confirmed, and so it does after its probe: the estimate can give a narrow range around it. If the probe does not
+    fit in the time left, the candidate stays unconfirmed.
     """
     candidate = measurements.candidate
     needs_no_probe = not candidate.rate or abs(candidate.rate / measurements.last.load - 1) <= SAME_RATE_SHARE

@@ -201,7 +201,7 @@ def load_again(plan: Plan, scores: ScoresFile) -> tuple[sample_library.Library, 
     splitter, _ = sentence_splitter()
     if scores.splitter != splitter:
         problem = f"made with {scores.splitter} sentences, and here is {splitter}; on both machines"
-        raise UsageError(problem, command=splitter_command())
+        raise UsageError(problem, command=splitter_command())  # The message ends with the command.
     tokenizer = pretrained.load_tokenizer(plan.config)
     library = custom.load(plan.config, tokenizer)
     if library is None:  # The run asked MLPerf's articles.
@@ -315,7 +315,8 @@ def score_log(log: Path, dataset: Path, model: str, token_bytes: int) -> str:
     references = [record.reference for record in cnn_dailymail.articles_from_json(dataset)]
     answers = read_log(log, len(references), token_bytes)
     tokenizer = pretrained.load_tokenizer(engine.EngineConfig(model=model))
-    scores = totals(score_answers(to_text(answers, tokenizer), references))
+    scores_by_answer = score_answers(to_text(answers, tokenizer), references)
+    scores = totals(scores_by_answer)
     text = accuracy_txt(scores, len(answers), log_digest(log))
     write_text(log.parent / "accuracy.txt", text)
     return text

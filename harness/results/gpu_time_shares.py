@@ -30,7 +30,7 @@ def gpu_times(test: TestRun, facts: RunFacts) -> list[GpuTime]:
     for folder in names_by_folder:
         if folder != folder_of_test:
             recordings[folder] = Recording.read(run_folder / folder / RECORDING)
-    recordings[folder_of_test] = test.recording  # the last one
+    recordings[folder_of_test] = test.recording  # It is the last one, so `shares_of` yields it last.
     times = []
     for time in shares_of(recordings):
         times.append(time.model_copy(update={"test": names_by_folder[time.folder]}))
@@ -68,6 +68,7 @@ def shares_of(recordings: Mapping[str, Recording]) -> Iterator[GpuTime]:
         if "requests_waiting" not in recording.columns:  # It was not recorded whether requests waited.
             shares["idle_while_waiting"] = None
         clock = {"max_clock_mhz": max_clock, "is_clock_of_nvml": bool(nvml_clock)}
+        # The name of the test is not known here, so the folder stands for it.
         yield GpuTime.model_validate({"test": folder, "folder": folder, **shares, **clock})
 
 

@@ -161,10 +161,10 @@ class Metric(NamedTuple):
 
 
 def outcome_value(outcome: Outcome, steps: Sequence[str]) -> Measured:
-    """Return from an outcome the number that summary.json has at the path `steps` of `run.performance`.
+    """Return a number of a test's outcome. `steps` is its path in summary.json, below `run.performance`.
 
-    In the file, `run.performance` is one flat object. An outcome has the same values in several objects. None if it has
-    no such value.
+    In the file, `run.performance` is one flat object. An outcome has the same values in several objects, so the first
+    that has the value is taken. None if no object has it.
     """
     field, *further_steps = steps
     if field == "steady" and further_steps == ["tokens_per_sec"]:  # A metric of its own, beside the speed that counts.

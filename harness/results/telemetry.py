@@ -250,8 +250,9 @@ def losses(times: Sequence[GpuTime], args: Mapping[str, object]) -> list[Stateme
     statements = []
     for name, share in sorted(shares.items(), key=share_and_name, reverse=True):
         if share >= LOST_PERCENT:
-            text, remedy = LOSSES[name]
-            statements.append(bound_statement(name, text.format(number(share, 3)), remedy or launch_remedy(args)))
+            text, own_remedy = LOSSES[name]
+            remedy = own_remedy or launch_remedy(args)
+            statements.append(bound_statement(name, text.format(number(share, 3)), remedy))
     return statements
 
 

@@ -34,8 +34,8 @@ class LevelCurve(RateSource):
     def outlook(self, plan: Plan) -> TestPart | None:
         """Return what the run does before its performance test, for the user: it tests each lower level.
 
-        A level is a number of requests in flight. The performance test is at the highest level. None if there is no
-        lower level.
+        A level is a number of requests in flight. The performance test is at the highest level. If the user gave no
+        levels, the part has no time. None if there is no lower level.
         """
         if not plan.config.levels:
             # The user gave no levels, so their number, and with it the time, is known only once the engine runs.

@@ -125,7 +125,8 @@ def run_benchmark(
         evaluation = run_tests(run, session, tokenizer)
     if config.is_in_process and is_last:
         display.stage(f"stopping {session.engine.name}")
-    if is_last or not config.is_in_process:  # The next run uses only an engine in this process.
+    is_engine_needed = config.is_in_process and not is_last  # The next run uses only an engine in this process.
+    if not is_engine_needed:
         session.engine.close()
     if config.quick:
         return RunEnd(report_estimate(run), prepared)
@@ -324,10 +325,11 @@ def run_attempts(run: BenchmarkRun, session: LoadGenSession, source: RateSource)
 
 
 def restore_attempt(run: BenchmarkRun, session: LoadGenSession, last: Outcome, rate: float | None) -> Outcome:
-    """Put the logs of the VALID attempt at `rate` in the place of the performance test's, and return its outcome.
+    """Make the VALID attempt at `rate` the performance test, and return its outcome.
 
-    The logs there are those of the `last` attempt, which become those of an earlier one. Nothing is moved if the last
-    attempt ran at `rate`, or if there is no such attempt: then the last one counts.
+    If there is no such attempt before the `last` one, or if the last one itself ran at `rate`, the last one stays the
+    performance test, and its outcome is returned. Otherwise its logs are moved to a folder of their own, as those of an
+    earlier attempt, and the logs of the VALID attempt take their place.
     """
     attempts = run.facts.attempts  # those before the last
     best = valid_attempt_at(attempts, rate)

@@ -86,7 +86,8 @@ class LatencyTrial(TrialRate):
         *smaller_sizes, largest_size = sizes
         for size in smaller_sizes:
             probe_plan = as_probe(replace(plan, samples_per_query=size))
-            bench.test(self.plan_after(probe_plan, bench.trial(probe_plan)))
+            trial = bench.trial(probe_plan)
+            bench.test(self.plan_after(probe_plan, trial))
         full_plan = replace(plan, samples_per_query=largest_size)
         return self.plan_after(full_plan, bench.trial(full_plan))
 

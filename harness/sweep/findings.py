@@ -412,9 +412,9 @@ def uneven_work_lines(report: SweepReport) -> Iterator[Line]:
 
 
 def uncounted_lines(report: SweepReport) -> Iterator[Line]:
-    """Yield the experiments whose speed does not count: those that are INVALID, and those with flaws.
+    """Yield a line that names the INVALID experiments, and a line for each experiment whose figures have flaws.
 
-    Experiments at full length are among them.
+    The speed of neither counts. Both include experiments at full length.
     """
     results = (*report.rows, *report.finalists)
     invalid = []

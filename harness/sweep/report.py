@@ -342,16 +342,16 @@ def deviations(folder: Path, records: Sequence[ExperimentRecord]) -> tuple[list[
     The first list has the reasons that all complete runs share; the dictionary has the further reasons of each run, by
     its folder. Both are empty without a complete run.
     """
-    by_run = dict[str, list[str]]()
+    reasons_by_run = dict[str, list[str]]()
     for record in records:
         if record.run and record.status == "complete":
-            by_run[record.run] = deviations_of_run(folder / record.run)
-    if not by_run:
+            reasons_by_run[record.run] = deviations_of_run(folder / record.run)
+    if not reasons_by_run:
         return [], {}
-    shared = subject.common_parts(by_run.values())
-    for run, reasons in by_run.items():
-        by_run[run] = [reason for reason in reasons if reason not in shared]
-    return shared, by_run
+    shared = subject.common_parts(reasons_by_run.values())
+    for run, reasons in reasons_by_run.items():
+        reasons_by_run[run] = [reason for reason in reasons if reason not in shared]
+    return shared, reasons_by_run
 
 
 def deviations_of_run(folder: Path) -> list[str]:
