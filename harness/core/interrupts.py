@@ -62,8 +62,8 @@ def command_file() -> str | None:
     "-m" for `python -m harness...`, if Python has not found the module's file yet. None if the process runs another
     program, which only imports this one.
     """
-    names_module = any(word.split(".")[0] == "harness" for word in sys.orig_argv)
-    if sys.argv[:1] == ["-m"] and names_module:  # Until Python has found the file, argv has "-m" in its place.
+    has_module_of_program = any(word.split(".")[0] == "harness" for word in sys.orig_argv)
+    if sys.argv[:1] == ["-m"] and has_module_of_program:  # Until Python has found the file, argv has "-m" in its place.
         return "-m"
     main_file = getattr(sys.modules["__main__"], "__file__", None)
     path = os.path.realpath(main_file or "")

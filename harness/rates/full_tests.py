@@ -309,8 +309,8 @@ def early_stopping_share(test: Outcome, goal: Goal) -> float | None:
     # The tail is taken to be exponential: a latency rises with the logarithm of how much fewer queries exceed it. From
     # p99 to the limit it rises by 1 - p99_share, while the number of queries falls from `beyond_p99` to `late`. From
     # the limit to the deciding latency it rises at the same pace, while the number falls from `late` to `allowed`.
-    pace = (1 - p99_share) / log(beyond_p99 / late)
-    return 1 + pace * log(late / allowed)
+    rise_beyond_limit = (1 - p99_share) * log(late / allowed) / log(beyond_p99 / late)
+    return 1 + rise_beyond_limit
 
 
 def passing_share(queries: int) -> float:

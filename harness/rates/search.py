@@ -220,8 +220,8 @@ def confirm(bench: SearchBench, measurements: Measurements) -> None:
     fit in the time left, the candidate stays unconfirmed.
     """
     candidate = measurements.candidate
-    needs_no_probe = not candidate.rate or abs(candidate.rate / measurements.last.load - 1) <= SAME_RATE_SHARE
-    if needs_no_probe:
+    is_confirmed_already = not candidate.rate or abs(candidate.rate / measurements.last.load - 1) <= SAME_RATE_SHARE
+    if is_confirmed_already:
         measurements.has_confirmed = True
         return
     seconds = time_for(bench, probe_s(candidate.rate, measurements.goal), candidate.rate)

@@ -127,14 +127,14 @@ def room_statements(used: Used, concurrency: int | None) -> Iterator[Statement]:
     """
     waited = mean(used, "requests_waiting")
     cache_percent = highest(used, "kv_cache_percent")
-    have_waited = waited >= WAITING_REQUESTS
+    has_waited = waited >= WAITING_REQUESTS
     has_preempted = highest(used, "preemptions") > 0
-    if cache_percent >= FULL_PERCENT and (have_waited or has_preempted):
+    if cache_percent >= FULL_PERCENT and (has_waited or has_preempted):
         what = f"the KV cache was full while {waited:,.0f} requests waited on average"
         if has_preempted:
             what += ", and requests were preempted"
         yield bound_statement("kv_cache", what, "--kv-cache-dtype fp8, a smaller model or more GPU memory makes room")
-    if not concurrency or not have_waited:
+    if not concurrency or not has_waited:
         return
     if highest(used, "requests_running") >= concurrency:
         yield bound_statement(
