@@ -248,8 +248,9 @@ class FullTests(NamedTuple):
     def summary(self) -> str:
         """What is known of the highest rate, in words.
 
-        The text names the highest rate that the server held, and either the lowest rate above it that failed or, if the
-        latencies were well below their limits, a higher rate that may be VALID, too.
+        If the server held no rate, the text is about the failed tests. Otherwise it names the highest rate that the
+        server held, and the lowest rate above it that failed. If none above it failed and the latencies were well below
+        their limits, it names a higher rate that may be VALID, too.
         """
         held = self.held
         if held is None:

@@ -40,7 +40,7 @@ def measure(bench: SearchBench, measurements: Measurements, saturated_s: float) 
     """Measure a lone request and a saturated server, by probes of at least `saturated_s` seconds.
 
     The server is not saturated if a lone request (one that is sent alone) is over a limit already. The measurements are
-    repeated if the load changed the server, unless there is a time limit.
+    repeated if the load changed the server, unless there is a time limit. At most MOST_MEASUREMENTS are made.
     """
     measurements.lone = bench.lone_request()
     if measurements.lone.is_over(measurements.goal):

@@ -158,7 +158,11 @@ class ServerModel(NamedTuple):
 
     @property
     def capped_engine(self) -> EngineModel:
-        """The model of an engine that caps the number of running requests."""
+        """The model of an engine that caps the number of running requests.
+
+        Usually an answer takes longer beside others. If the engine runs only one request at a time, or if no slowdown
+        was measured, each answer takes the time that was measured at the cap.
+        """
         most_running = self.running_at_cap
         # The time of an answer beside as many others as the cap allows, by Little's law: `capped_capacity` is the rate
         # at which answers end then.

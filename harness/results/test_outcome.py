@@ -110,9 +110,9 @@ def missing_queries(result: TestResult) -> int | None:
 def reasons(result: TestResult, plan: Plan, queue: Queue | None, is_few: bool) -> list[Statement]:
     """Return why a test is INVALID, or would be INVALID as a full test.
 
-    The reasons are latencies over their limits. Unless the client timed the latencies, they are also too few queries,
-    too little time, and a queue that grew or, without any of these, LoadGen's own reasons. `is_few` tells that a p99 is
-    the slowest of few requests.
+    The first reasons are latencies over their limits. If the client timed the latencies, there are no others. Otherwise
+    too few queries, too little time and a queue that grew follow. If a test is INVALID without any of these, LoadGen's
+    own reasons are returned. `is_few` tells that a p99 is the slowest of few requests.
     """
     statements = list(over_limits(plan, p99_of(result.ttft_ms), p99_of(result.tpot_ms), is_few))
     # LoadGen does not judge latencies that the client timed, so only the user's limits count.
