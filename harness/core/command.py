@@ -151,11 +151,11 @@ class Command(TyperCommand):
             name = word.partition("=")[0]
             if name not in flags:
                 raise_if_moved(name)  # raises only for a flag of an earlier version
+            flag = shown_flag(word, before, flags)  # The word is a flag, or the value of the flag before it.
             text = word
-            if name in MULTILINE_FLAGS:
+            if flag in MULTILINE_FLAGS:
                 text = word.replace("\n", "")
-            flag_in_message = shown_flag(word, before, flags)  # The word is a flag, or the value of the flag before it.
-            check_printable(flag_in_message, text)
+            check_printable(flag, text)
         for flag, value in self.flags_with_values(words):
             check_flag_value(flag, flags[flag], value)
 

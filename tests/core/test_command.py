@@ -54,6 +54,16 @@ def test_a_flag_takes_all_words_up_to_the_next(words: tuple[str, ...], given: st
     assert called(lambda: start(COMMAND, "shown"), "shown", *words).stdout == f"{given}\n"
 
 
+def engine_args(argument: Annotated[str, typer.Option("--engine-arg", metavar="NAME=JSON")] = "") -> None:
+    """Show an argument of the engine."""
+    print(argument.split("\n"))
+
+
+@pytest.mark.parametrize("words", [("--engine-arg", "a=[1,\n2]"), ("--engine-arg=a=[1,\n2]",)])
+def test_json_of_several_lines_may_follow_its_flag_or_an_equals_sign(words: tuple[str, ...]) -> None:
+    assert called(lambda: start(make_command(engine_args), "x"), "x", *words).stdout == "['a=[1,', '2]']\n"
+
+
 @pytest.mark.parametrize(
     ("words", "parts"),
     [
