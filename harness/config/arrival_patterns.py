@@ -31,13 +31,15 @@ class Shape(NamedTuple):
     is_ramp: bool = False  # the numbers are the rates at the beginning and the end; otherwise the rate is constant
 
     def read(self, text: str) -> Numbers:
-        """Return the numbers in `text`: the part after the colon of a value such as "ramp:1-5". Empty for no text.
+        """Return the numbers in `text`, such as 1.0 and 5.0 of "1-5". An empty text has no numbers.
 
-        Raises ValueError if the shape takes another count of numbers, or if a number is 0 or out of bounds.
+        `text` is the part of a value of --arrivals after the colon, as in "ramp:1-5". Raises ValueError if the shape
+        takes another count of numbers, or if a number is 0 or out of bounds.
         """
         number_texts = []
         if text:
-            # No more is split off, since the last number may have a minus sign in its exponent.
+            # The last number may itself have a minus sign, in its exponent. So the text is split only as often as
+            # the shape needs.
             number_texts = text.split("-", self.number_count - 1)
         if len(number_texts) != self.number_count:
             raise ValueError  # The caller's message names the form that the shape takes.
@@ -83,8 +85,8 @@ ARRIVAL_FORMS = "|".join((*(shape.form for shape in ARRIVAL_SHAPES.values()), "F
 def parse_arrivals(text: str) -> tuple[Shape, Numbers] | None:
     """Return the shape and the numbers in a value of --arrivals, such as "gamma:2".
 
-    None if the value does not begin with the name of a shape: it is then the path of a file with recorded times. Raises
-    UsageError if the numbers are not allowed for the shape.
+    None if the value does not begin with the name of a shape. It is then the path of a file with recorded times. Raises
+    UsageError if the shape does not allow the numbers.
     """
     name, _, numbers_text = text.partition(":")
     shape = ARRIVAL_SHAPES.get(name)
@@ -129,7 +131,7 @@ def arrival_times(text: str, rate: float, seconds: float, seed: int) -> tuple[fl
 
 
 def arrival_s(count: float, first_rate: float, last_rate: float, seconds: float) -> float:
-    """Return after how many seconds `count` requests have arrived. `count` need not be whole.
+    """Return after how many seconds `count` requests have arrived, if their rate is a ramp. `count` need not be whole.
 
     The rate, in requests a second, changes linearly from `first_rate` to `last_rate` within `seconds`. After that time,
     requests arrive at `last_rate`.
@@ -140,8 +142,8 @@ def arrival_s(count: float, first_rate: float, last_rate: float, seconds: float)
     if count > arrived_in_ramp:
         after_ramp_s = (count - arrived_in_ramp) / last_rate
         return seconds + after_ramp_s
-    # At a time t, the rate is r = first + slope t, and first t + slope t² / 2 requests have arrived. So r² = first² +
-    # 2 slope count.
+    # At a time t of the ramp, the rate is r = first + slope t, and count = first t + slope t² / 2 requests have
+    # arrived. It follows that r² = first² + 2 slope count, where slope = (last - first) / seconds.
     rate = sqrt(first_rate**2 + 2 * (last_rate - first_rate) * count / seconds)
     mean_rate = (first_rate + rate) / 2
     return count / mean_rate

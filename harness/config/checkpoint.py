@@ -92,10 +92,10 @@ def head_width(shape: ModelShape) -> int:
 
 
 def title(config: EngineConfig) -> str:
-    """Return what a report calls a quantized checkpoint, with the model and calibration as far as they are known.
+    """Return what a report calls a quantized checkpoint.
 
-    They are known of a published checkpoint, and of a folder with a quantize.json. Raises UsageError if that file is
-    damaged.
+    The original model is added for a published checkpoint, and for a folder with a quantize.json. That file also names
+    the calibration. Raises UsageError if the file is damaged.
     """
     name = f"quantized checkpoint {config.model}"
     if config.model in QUANTIZED:

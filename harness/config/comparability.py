@@ -50,8 +50,9 @@ class Comparable(NamedTuple):
         settings = dict(dict_or_empty(line, "setup"))
         for name in ("category", "batch_size", "concurrency"):
             settings[name] = line.get(name) or None  # A missing key, 0 and an empty text all mean that it was not set.
+        # Aspects are named values. A flaw or a load by others is only a name, so its value is True.
         flaws = dict.fromkeys(map(str, list_or_empty(line, "flaws")), True)
-        if not flaws and line.get("valid") is not True:  # No flaw is named, as in older versions, and no valid test.
+        if not flaws and line.get("valid") is not True:  # Older versions name no flaw, but say if the test was valid.
             flaws = {INVALID: True}
         loads_by_others = list_or_empty(line, "others")  # what other programs took of the machine, in words
         return cls(
@@ -75,8 +76,8 @@ class Difference(NamedTuple):
 def differences(a: Comparable, b: Comparable, ignore: Collection[str] = ()) -> list[Difference]:
     """Return the differences that forbid comparing the numbers of two runs, and the flaws of either run.
 
-    An aspect, such as "machine", is a group of named values. Empty if the runs can be compared. `ignore` has the
-    aspects to leave out, and the names to leave out in all aspects.
+    Empty if the runs can be compared. An aspect of a run, such as "machine", is a group of named values. `ignore` has
+    the aspects to leave out, and the names to leave out in all aspects.
     """
     all_differences = []
     for aspect, values_a, values_b in zip(Comparable._fields, a, b, strict=True):

@@ -125,8 +125,9 @@ class Settings(BaseModel):
     def load(cls, path: Path, /, **flags: object) -> Self:
         """Return the settings of a `--config` YAML file and of `flags`. If both have a setting, the flag wins.
 
-        A config that comes with the program may be given by its name. Keys of the file are named as flags are, with '-'
-        or '_'. Raises UsageError if the file is not YAML with a mapping, has a setting twice, or a setting is wrong.
+        For a config that comes with the program, `path` may be its name. Keys of the file are named as flags are, with
+        '-' or '_'. Raises UsageError if the file is not YAML with a mapping, has a setting twice, or a setting is
+        wrong.
         """
         import yaml
 

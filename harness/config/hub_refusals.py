@@ -17,10 +17,10 @@ def causes(error: BaseException) -> Iterator[BaseException]:
 
 
 def hub_refusal(name: str, error: BaseException, hint: str) -> str:
-    """Return why the hub did not give the model `name`, and what the user can do. `error` is that of the library.
+    """Return why the hub did not give the model `name`, and what the user can do.
 
-    A gated model is one whose licence a user must accept, with the account of a token (HF_TOKEN). `hint` is the remedy
-    if the hub has no such model or cannot be reached.
+    `error` is the exception of the hub's library. `hint` is the remedy if the reason is neither a licence nor a token.
+    The hub gives a gated model only to accounts that accepted its licence. HF_TOKEN is the token of an account.
     """
     from huggingface_hub import errors, get_token
 

@@ -29,9 +29,10 @@ class Lengths(NamedTuple):
     def draw(self, source: Random) -> int:
         """Return a random length of at least 1 token, within the bounds.
 
-        A length out of the bounds is drawn again, at most MOST_DRAWS times.
+        A length out of the bounds is drawn again. After MOST_DRAWS draws, any length within the bounds is returned.
         """
-        is_normal = self.sigma > MOST_SIGMA  # A large sigma is in tokens. A small one is that of a logarithm.
+        # A large sigma is that of a normal distribution, in tokens. A small one is that of the length's logarithm.
+        is_normal = self.sigma > MOST_SIGMA
         for _ in range(MOST_DRAWS):
             if is_normal:
                 length = round(source.gauss(self.median, self.sigma))
@@ -39,7 +40,8 @@ class Lengths(NamedTuple):
                 length = max(1, round(self.median * exp(source.gauss(0.0, self.sigma))))
             if self.low <= length <= (self.high or inf):
                 return length
-        # No draw was within the bounds, so these are near the median, where all lengths are about equally likely.
+        # No draw was within the bounds, so they are narrow. They have the median between them, and all lengths so near
+        # it are about equally likely.
         return source.randint(self.low, self.high or MOST_TOKENS)
 
     def __str__(self) -> str:
@@ -95,8 +97,9 @@ class PromptParts(Settings):
 def lengths(name: str, given: object) -> Lengths:
     """Return the lengths that a text describes: N, N~S or N~S:LOW-HIGH.
 
-    N is the median, S the spread, and LOW and HIGH are the bounds. Raises UsageError, which begins with `name`, if the
-    text has another form, if a number is too large, or if N is not within the bounds.
+    N is the median, S the spread, and LOW and HIGH are the bounds. Without S, all lengths are N. Without bounds, any
+    length from 1 token is allowed. Raises UsageError, whose message begins with `name`, if the text has another form,
+    if a number is too large, or if N is not within the bounds.
     """
     match = re.fullmatch(LENGTHS_PATTERN, str(given))
     if match:

@@ -25,15 +25,15 @@ def arrival_times(seed: int, queries: int) -> Any:
 
 @lru_cache(maxsize=16)
 def drawn_times(seed: int, queries: int) -> Any:
-    """Return the arrival times of this number of queries, as an array from 0 on, at one query/s on average.
+    """Return the arrival times of this number of queries in seconds, as an array, at one query/s on average.
 
-    They are drawn with LoadGen's generator and seed, and so are the same as in LoadGen's test.
+    The first time is 0. The times are drawn with LoadGen's generator and seed, so they are those of LoadGen's test.
     """
     import numpy as np  # only where a schedule is needed, since it takes a tenth of a second
 
     generator = np.random.RandomState(seed % WORD)  # std::mt19937 takes 32 bits of a seed
     draws = generator.randint(0, WORD, size=2 * (queries - 1), dtype=np.uint32).astype(float)
-    # C++ makes a random double from two draws, of which the first has the lower bits (std::generate_canonical).
+    # C++ (std::generate_canonical) makes a random double from two draws. The first of them has the lower bits.
     uniform = (draws[0::2] + WORD * draws[1::2]) / WORD**2  # from 0 to 1
     gaps = -np.log(1 - uniform)  # exponentially distributed, as between random arrivals
     return np.concatenate(([0.0], np.cumsum(gaps)))

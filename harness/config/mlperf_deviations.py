@@ -77,8 +77,8 @@ NAMES_BY_BEGINNING = {
 def stored_deviation(stored: object) -> object:
     """Return the Statement for a deviation from MLPerf's rules that was read from a file.
 
-    Files of format 6 or newer have a statement, which is returned unchanged. Older files have only its text. The name
-    of the statement follows from the text, and is empty if the text is not known.
+    Files of format 6 or newer have a statement, which is returned unchanged. Older files have only its text. That text,
+    or its beginning, then shows the name of the statement. The name is empty if the text is not known.
     """
     if not isinstance(stored, str):
         return stored
@@ -107,8 +107,8 @@ def deviations(plan: JudgedPlan) -> list[Statement]:
 def model_deviations(plan: JudgedPlan) -> Iterator[tuple[str, str]]:
     """Yield the name and the text of each deviation from MLPerf's rules in the model and its weights.
 
-    Of two deviations with the same cause, only the more exact is named. A model whose deviation is known, such as the
-    demo, is not also called another model, and dummy weights are not also called random.
+    Of two deviations with the same cause, only the more exact is named: a model whose own deviation is known, such as
+    the demo, is not also called another model, and dummy weights are not also called random weights.
     """
     config, engine_state = plan.config, plan.engine_state
     if engine_state.other_model:

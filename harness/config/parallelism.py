@@ -53,9 +53,10 @@ def fewest_gpus(config: EngineConfig, gpus: Sequence[GPU], weight_bytes: int) ->
 
 
 def check_size(config: EngineConfig, gpus: Sequence[GPU], gpus_per_copy: int, copies: int) -> None:
-    """Raise UsageError if an engine of these sizes needs more GPUs than are visible or, without GPUs, more CPU cores.
+    """Raise UsageError if `copies` of an engine need more GPUs than are visible (`gpus`).
 
-    An engine that also uses GPUs of other hosts is not checked.
+    If there is no GPU, a copy needs `gpus_per_copy` CPU cores instead. An engine that also uses GPUs of other hosts is
+    not checked.
     """
     most, units = len(gpus), "GPUs"
     if not gpus:

@@ -156,9 +156,9 @@ class LoadPattern:
         return plan.concurrency or engine
 
     def settings(self, plan: Load) -> LoadGenSettingValues:
-        """Return the LoadGen settings of one test. All settings that are not among them stay as MLPerf has them.
+        """Return the LoadGen settings of one test, with times in milliseconds.
 
-        Times are in milliseconds.
+        LoadGen takes MLPerf's values for all settings that are not among them.
         """
         values: LoadGenSettingValues = {"min_duration": round(1000 * plan.min_duration_s)}
         if plan.target_qps is not None:

@@ -99,8 +99,8 @@ class Plan(Load):
     def setup(self) -> dict[str, object]:
         """The settings on which the engine's speed depends, as flags and their values.
 
-        Another run's speed predicts this one's only if its setup is the same. The settings are those whose flags affect
-        answers or speed. An `auto` is replaced by its value, and secrets are masked.
+        They are the settings whose flags affect answers or speed. An `auto` is replaced by its value, and secrets are
+        masked. Another run's speed predicts this one's only if both have the same setup.
         """
         flags = self.config.values(EngineConfig.flags_by_effect("answers", "speed"))
         flags |= {
@@ -112,7 +112,7 @@ class Plan(Load):
             "max_new_tokens": self.max_new_tokens,
             "engine_arg": sorted(map(hide_word, self.config.engine_arg)),
         }
-        # Most runs have none of these three, so only a run that has one gets its key.
+        # Most runs have no patches, no endpoint and no request set, so only a run that has one gets its key.
         del flags["engine_patch"]
         if self.config.engine_patch:
             flags["engine_patch"] = list(self.config.engine_patch)
@@ -200,7 +200,8 @@ class Plan(Load):
     def duration_problem(self) -> str | None:
         """The reason why the performance test has too few queries to be VALID at its rate, in words.
 
-        None if it has enough. Only Server and Interactive (`Poisson`) may be planned with too few.
+        None if it has enough, if their number is not known, or if the run has no such test. Only Server and Interactive
+        (`Poisson`) may be planned with too few.
         """
         is_judged = isinstance(self.pattern, Poisson) and self.config.mode != "accuracy"
         if not (is_judged and self.queries and self.queries < SURE_QUERIES):
@@ -276,9 +277,10 @@ class Plan(Load):
         return TestPart("accuracy test", f"{self.samples:,} samples, as long as they take", seconds)
 
     def performance_part(self) -> TestPart:
-        """Return the performance test as a part of the run.
+        """Return the performance test as a part of the run: its name, its length in words, and its seconds.
 
-        If the user gave several numbers of requests in flight, the test with the highest number is returned.
+        If its length is not known, the seconds are its minimum duration. If the user gave several numbers of requests
+        in flight, the test with the highest number is returned.
         """
         plan = self.with_concurrency()
         known_length = self.pattern.length(plan)

@@ -68,11 +68,11 @@ def load_shape(config: EngineConfig) -> ModelShape:
 
 
 def load_with(loader: Loader[Loaded_co], config: EngineConfig) -> Loaded_co:
-    """Return what a class of transformers, such as AutoTokenizer, loads of the model.
+    """Return what `loader`, a class of transformers such as AutoTokenizer, loads of the model.
 
-    If the model is no folder and the hub cannot be reached, only the hub's cache on this machine is searched. The
-    loader would otherwise try the hub for a minute. Raises UsageError, which says what to do, if the model is a file or
-    cannot be loaded.
+    A model that is no folder is one of the hub. If the hub cannot be reached, only its cache on this machine is
+    searched, since the loader would otherwise try the hub for a minute. Raises UsageError if the model is a file or
+    cannot be loaded. The message says what to do.
     """
     place = Path(config.model_path)
     if place.exists() and not place.is_dir():
@@ -124,8 +124,8 @@ def load_failure_text(config: EngineConfig, error: Exception) -> str:
 def folder_problem(folder: Path, text: str) -> str:
     """Return why a folder is not a usable model, judged by its files.
 
-    Known causes are a pointer of Git LFS in place of a file, a LoRA adapter, GGUF weights, the hub's cache, and no
-    config.json. If the files show none of them, the first line of `text`, the library's message, is the reason.
+    The files may show a pointer of Git LFS in place of a file, a LoRA adapter, GGUF weights, the hub's cache, or that
+    config.json is missing. If they show none of these, the reason is the first line of `text`, the library's message.
     """
     for path in data_files(folder, "*"):
         if path.is_file() and is_lfs_pointer(path):

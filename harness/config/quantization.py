@@ -82,8 +82,8 @@ def stored_formats(config: EngineConfig) -> tuple[StoredFormat, ...]:
 def group_format(group: Mapping[str, object], method: str) -> StoredFormat:
     """Return the format of a group of layers, as compressed-tensors and ModelOpt describe it.
 
-    The name is the number type with its bits, such as fp8; the method's name if the bits are not known. A group without
-    activations in its description quantizes weights alone.
+    A group without activations in its description quantizes weights alone. The name of the format is the number type
+    with its bits, such as fp8, or the method's name if the bits are not known.
     """
     weights = dict_or_empty(group, "weights")
     inputs = dict_or_empty(group, "input_activations")
@@ -128,9 +128,10 @@ def method_format(stored: Mapping[str, object], method: str) -> StoredFormat:
 
 
 def activations_of(stored: Mapping[str, object], method: str, format_text: str) -> str:
-    """Return how a method scales activations: "dynamic", "static", or not at all (weights alone). Empty if unknown.
+    """Return how a method scales activations: "dynamic", "static" or WEIGHTS_ALONE. Empty if unknown.
 
-    `stored` is the checkpoint's description of its quantization, `format_text` its words for the format in lower case.
+    `stored` is the checkpoint's description of its quantization, which has a form of its own for each tool.
+    `format_text` has the words of that description for the format, in lower case.
     """
     quark_inputs = dict_or_empty(dict_or_empty(stored, "global_quant_config"), "input_tensors")
     if quark_inputs:
@@ -156,8 +157,8 @@ def number_or_zero(words: Mapping[str, object], key: str) -> int | float:
 def quantization_config(config: EngineConfig) -> dict[str, object]:
     """Return a checkpoint's description of its quantization. Empty if the checkpoint is not quantized.
 
-    As in vLLM, the description is in config.json, or in hf_quant_config.json for ModelOpt's older exports. That file is
-    looked for in the model's folder or, for a model of the hub, in the hub's cache on this machine.
+    The description is in config.json. ModelOpt's older exports have it in hf_quant_config.json instead, which vLLM
+    reads, too. That file is in the model's folder or, for a model of the hub, in the hub's cache on this machine.
     """
     description = getattr(load_shape(config), "quantization_config", None)  # from config.json
     if description:

@@ -85,8 +85,8 @@ def least_duration_s(
 ) -> float:
     """Return the minimum duration in seconds: the user's, or else the trace's, or else the task's.
 
-    If the run uses only `count` of MLPerf's samples, the task's duration is reduced in proportion, and a note that says
-    so is added to `notes`.
+    If the run uses only `count` of MLPerf's samples, the task's duration is reduced in proportion, but not below a
+    second. `notes` then gets a note about that.
     """
     given_s = None if config.min_duration == "auto" else config.min_duration
     if request_set and request_set.replay:  # A trace may end before the task's duration.
@@ -121,14 +121,15 @@ def query_samples(config: RunConfig, count: int) -> int:
 
 
 def known_rate(config: RunConfig, count: int, replay: Replay | None) -> float | None:
-    """Return the rate if it is known before the engine is loaded: the user's, a trace's, or the mean rate of a ramp.
+    """Return the queries a second, if they are known before the engine is loaded.
 
-    None if the rate has to be measured, if several are given, or if the load has none. Raises UsageError if a test of
-    `count` queries would take longer than is allowed, at the rate or at the lowest of several.
+    The rate is a trace's, the user's, or the mean of a ramp's two ends. None if it has to be measured, if several rates
+    are given, or if the load has none. Raises UsageError if a test of `count` queries would take longer than is
+    allowed, at the rate or at the lowest of several.
     """
     pattern = config.scenario_rules.pattern
     rate: object = None  # a number, several numbers, or a word such as "auto"
-    # Other loads are a number of samples or of requests in flight.
+    # The flag of any other load gives a number of samples or of requests in flight.
     is_load_a_rate = pattern.rate_flag.endswith("_qps")
     if is_load_a_rate:
         rate = getattr(config, pattern.rate_flag)
@@ -157,8 +158,9 @@ def check_duration(config: RunConfig, count: int, rate: float) -> None:
 
 
 def context_length(config: RunConfig, request_set: RequestSet | None) -> int:
-    """Return the longest prompt plus answer in tokens: the user's, or else what the model's data and the requests need.
+    """Return the context: how many tokens a prompt and its answer may have together.
 
+    It is the user's --max-model-len or, if that is "auto", as many as the model's data and the longest request need.
     Raises UsageError if the user's context is longer than the model supports, or if a request is longer than the user's
     context or than the model supports.
     """

@@ -43,13 +43,15 @@ def weight_files(folder: Path, name: str, is_loaded: bool) -> list[Path]:
 def loaded_files(folder: Path, suffix: str, index: str, whole: str) -> list[Path]:
     """Return the files of one format that an engine would load. Files that should exist but do not are included.
 
-    They are the shards (the parts of one set of weights) that the file `index` lists. Without an index, they are the
-    file `whole` or, if that is missing, all files of weights with this suffix.
+    If the folder has the file `index`, they are the shards (the parts of one set of weights) that it lists. Without an
+    index, they are the file `whole` or, if that is missing, all files of weights with this suffix, with the shards that
+    are missing beside them.
     """
     if index and (folder / index).is_file():
         return [folder / shard for shard in shards_of(folder / index)]
     paths = [path for path in data_files(folder, f"*.{suffix}") if not OTHER_FILES.fullmatch(path.name)]
-    # A folder may have the same weights a second time, under other names. They count only if there is no first copy.
+    # A folder may have the same weights a second time, in files whose names begin with SECOND_COPY. These count only if
+    # there are no others.
     main_paths = [path for path in paths if not path.name.startswith(SECOND_COPY)]
     if not main_paths:
         main_paths = paths
@@ -106,8 +108,9 @@ def check_files(paths: Sequence[Path], name: str) -> None:
 def is_cut_short(path: Path) -> bool:
     """Return whether a safetensors file is shorter than its own header says.
 
-    The file begins with the length of the header in 8 bytes. The header has, for each tensor, where its data ends.
-    False for a file of another format, and for a header that cannot be read, which the engine reports.
+    The file begins with 8 bytes for the length of the header. The header says for each tensor where its data end,
+    counted from the end of the header. False for a file of another format, and for a header that cannot be read, which
+    the engine reports.
     """
     size = path.stat().st_size
     if path.suffix != ".safetensors":
@@ -122,6 +125,7 @@ def is_cut_short(path: Path) -> bool:
             header = json.loads(file.read(length))
             header.pop("__metadata__", None)
             ends = [tensor["data_offsets"][1] for tensor in header.values()]
-            return size < 8 + length + max(ends, default=0)  # whether the data of the last tensor are not all there
+            whole_size = 8 + length + max(ends, default=0)
+            return size < whole_size
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
             return False
