@@ -17,7 +17,11 @@ class AnswerReading:
     """The part of one answer that has come. `ids_out` says whether the server sends token ids."""
 
     def __init__(self, encode: Encoder, ids_out: bool) -> None:
-        """Begin an answer of which nothing has come. `encode` returns the token ids of messages."""
+        """Begin an answer of which nothing has come.
+
+        `encode` returns the token ids of messages, and half a character at their end. `ids_out` says whether the server
+        sends token ids.
+        """
         self.first: Sequence[int] = ()  # the token ids of the first message that completed a token, and of any before
         self.pieces: list[CompletionChunk] = []  # all messages after those
         self.first_read_tokens = 0  # how many tokens came in the same read of the connection as `first`
@@ -30,6 +34,7 @@ class AnswerReading:
         self.rushed = 0  # messages with tokens that came less than RUSH_S after the message before
         self._encode, self._ids_out = encode, ids_out
         self._new_messages = 0  # messages with tokens in the present read of the connection
+        # When a message with tokens last came, and when `end_read` last asked for a report that the answer goes on.
         self._last_message = self._last_report = time.monotonic()
 
     @property
@@ -41,10 +46,10 @@ class AnswerReading:
         return None
 
     def add(self, piece: CompletionChunk) -> Sequence[int]:
-        """Take a message of a streamed answer. Return the first token ids if this message completed a token, else ().
+        """Take a message of a streamed answer. Return the first token ids if it completes them, else ().
 
-        The first ids are returned only once, since the time of the first token is taken from them. A message may hold
-        only half a character, from which no token can be made yet.
+        The first ids are returned only once: their time is that of the first token. A message may hold only half a
+        character, from which no token can be made yet. The ids then come with a later message.
         """
         self.pieces.append(piece)
         if self._has_tokens(piece):

@@ -232,8 +232,8 @@ class Client:
     def _why_empty(self, end: CompletionChunk, usage: TokenCounts | None) -> str:
         """Return in words why an answer has no token, with a remedy where there is one.
 
-        `end` is the message that ended the answer, `usage` the server's counts. Either the limit of tokens ended the
-        answer, or the model ended it at once. The latter should not happen if the server takes the field min_tokens.
+        `end` is the message that ended the answer, `usage` the server's counts. Either the answer reached its limit of
+        tokens, or the model ended it at once. A server that takes the field min_tokens should not let the model do so.
         """
         if end.end == "length":
             return (
@@ -471,14 +471,15 @@ async def connection_problem(error: ClientError, address: str) -> str:
             f"its certificate is not trusted: {server_text(error.certificate_error)}; SSL_CERT_FILE names a file of "
             "authorities that are"
         )
-    has_own_proxy = bool(environ.get(PROXY_VARIABLE))
-    if not has_no_listener(error):
+    uses_proxy = bool(environ.get(PROXY_VARIABLE))
+    something_answered = not has_no_listener(error)
+    if something_answered:
         reason = ""
-        if not has_own_proxy:  # a proxy would answer in place of the server
+        if not uses_proxy:  # A proxy would answer in place of the server.
             reason = await protocol_hint(address)
         return f"it does not answer as {urlsplit(address).scheme}:// does: {reason or server_text(error)}"
     text = f"no server there: {connection_reason(error)}"
-    if proxy_of(urlsplit(address)) and not has_own_proxy:
+    if proxy_of(urlsplit(address)) and not uses_proxy:
         text += f"; a proxy is set in the environment, and not used: {PROXY_VARIABLE} names one that is"
     return text
 

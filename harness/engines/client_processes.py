@@ -87,7 +87,7 @@ class RemoteClient:
         process_end.close()
         self._numbers = itertools.count()  # numbers for requests
         self._replies: dict[int, asyncio.Queue[Reply]] = {}  # the replies to each request that is not answered yet
-        self.in_flight = 0  # requests that this client answers now, as its user counts them
+        self.in_flight = 0  # requests that this client answers now; the caller of `answer` counts them
         self.failure: str | None = None  # why the process can answer no more
 
     async def open(self) -> None:
@@ -162,8 +162,9 @@ def serve(client: Client, connection: socket.socket) -> None:
 
 
 async def answer_all(client: Client, connection: socket.socket) -> None:
-    """Say that this process is ready, then start an answer to each request that comes, until the benchmark's process is
-    gone. Answers run beside each other.
+    """Answer the requests that come from the benchmark's process, beside each other, until that process is gone.
+
+    Before the first request, say that this process is ready.
     """
     client.open()
     reader, writer = await asyncio.open_connection(sock=connection)
@@ -182,8 +183,8 @@ async def answer_all(client: Client, connection: socket.socket) -> None:
 async def send_answer(client: Client, writer: asyncio.StreamWriter, number: int, request: WireRequest) -> None:
     """Send the parts of one answer to the benchmark's process as they come, then its exchange and any error.
 
-    An error that is not one of this program's own is printed to the log, and only its text is sent, since not every
-    exception can be pickled.
+    `number` is the request's. Of an error that is not one of this program's own, only the text is sent, since not every
+    exception can be pickled. The error itself is printed to the log.
     """
     exchange = Exchange()
     error: Exception | None = None

@@ -197,7 +197,7 @@ class EventReader:
         the next read. A damaged message is returned as bytes. Raises EndpointError for a line of more than
         LARGEST_ANSWER_BYTES.
         """
-        if not chunk:  # an empty chunk ends no line
+        if not chunk:  # An empty chunk has no lines, and below it would reset `_after_return`.
             return []
         if self._after_return:  # A "\r\n" was cut in two, and its "\r" has ended the line already.
             chunk = chunk.removeprefix(b"\n")
@@ -212,7 +212,10 @@ class EventReader:
         return list(filter(None, map(self._take, lines)))
 
     def _take(self, line: bytes) -> Message | bytes | None:
-        """Take a line of the stream. Return the message that an empty line ends, and None for any other line."""
+        """Take a line of the stream. Return the message of the event that an empty line ends. None for any other line.
+
+        A line is "NAME: VALUE". Lines that may be an error of the server are kept in `stray`.
+        """
         if not line:
             return self._dispatch()
         name, _, value = line.removeprefix(BYTE_ORDER_MARK).partition(b":")
@@ -222,15 +225,15 @@ class EventReader:
             self._kind = value.strip()
         elif name == b"error":  # Some servers send an error in a line of its own, which is no part of the standard.
             self._keep(value)
-        elif name not in (b"", b"id", b"retry"):  # These are comments and lines of no use. Others may be an error.
+        elif name not in (b"", b"id", b"retry"):  # Comments have no name, and the others have no use here.
             self._keep(line)
         return None
 
     def _dispatch(self) -> Message | bytes | None:
-        """Return the message of the event that an empty line ended.
+        """Return the message of the event that an empty line ended, and begin the next event.
 
         A damaged message is returned as bytes, since it may have held a part of the answer. An event of the kind
-        "error" is returned as a message with that error. None if the event is no part of an answer: its data is then
+        "error" is returned as a message with that error. None if the event is no part of an answer. Its data are then
         kept in `stray`, except the closing [DONE].
         """
         data, kind = b"\n".join(self._data), self._kind

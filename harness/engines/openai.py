@@ -136,9 +136,10 @@ class OpenAI(Engine):
             await asyncio.gather(*(client.open() for client in self._remote))
 
     async def _inspect_metrics(self) -> None:
-        """Note in `cautions` which rows on the servers' pages of metrics may not be this run's.
+        """Note in `cautions`, and for the record in `args`, which rows of the servers' metrics may not be this run's.
 
-        Also note whether the servers tell how many prompt tokens come from a cache, in each answer or on these pages.
+        Also note whether the servers tell how many prompt tokens come from a cache, in each answer or on their pages of
+        metrics.
         """
         pages = await self._read_pages()
         notes = dict[str, None]()
@@ -164,10 +165,11 @@ class OpenAI(Engine):
         for request_format in FORMATS_BY_API[self.config.endpoint_api]:
             form = request_format._replace(no_cache_fields=no_cache_fields)
             try:
-                form = form._replace(ids_out=await self._try_format(server, form))
+                has_token_ids = await self._try_format(server, form)
             except RefusedError as error:
                 reason = error
                 continue
+            form = form._replace(ids_out=has_token_ids)
             if self.sampling.exact and not form.ids_in:
                 raise UsageError(
                     f"--endpoint {server.address} accepts text prompts only, so --input-len would not be exact."
@@ -178,8 +180,8 @@ class OpenAI(Engine):
     async def _accepted_fields(self, server: Server, form: RequestFormat) -> tuple[tuple[str, float], ...]:
         """Return the sampling fields of NEUTRAL_FIELDS that the server takes, with their values.
 
-        The fields override the server's own defaults, which could change greedy answers. All fields are tried in one
-        request. Only if the server refuses that request, the fields are tried one by one.
+        The fields override the server's own defaults, which could change greedy answers. First, all fields are tried in
+        one request. If the server refuses that request, the fields are tried one by one.
         """
         with suppress(RefusedError):
             await self._try_format(server, form._replace(accepted_fields=NEUTRAL_FIELDS))
@@ -246,9 +248,9 @@ class OpenAI(Engine):
     ) -> TokenStream:
         """Yield the answer of the server with the least load, through the client with the fewest requests.
 
-        If as many requests are in flight as are allowed, wait for one to end first. The parameters are those of
-        `Engine.stream`: with `is_whole`, the answer need not be streamed. A request without a first token is counted as
-        `unstarted`, because it weighs more in the server's load.
+        If as many requests are in flight as are allowed, wait for one to end first. As in `Engine.stream`, an answer
+        need not be streamed if `is_whole`. A request is counted as `unstarted` until its first token, because it then
+        weighs more in the server's load.
         """
         async with self._least_loaded() as server:
             client = min(self._clients, key=attrgetter("in_flight"))
@@ -393,9 +395,9 @@ class OpenAI(Engine):
 def check_status(address: str, status: int, page: bytes, challenge: str) -> None:
     """Raise an error if a server did not answer a completion request with status 200.
 
-    It is UsageError if the server wants a key (401, 403), is busy, is not there (404), or redirects. For any other
-    status from 400 on, it is RefusedError: another form of the request may work. `challenge` is the header
-    WWW-Authenticate, `page` the reply or the reason in it.
+    A server that wants a key (401, 403) is a UsageError. Any other status from 400 on is a RefusedError, since another
+    form of the request may work. But a server that is busy, is not there (404) or redirects is a UsageError, too.
+    `challenge` is the header WWW-Authenticate, `page` the reply or the reason in it.
     """
     if status == 200:
         return
@@ -403,7 +405,7 @@ def check_status(address: str, status: int, page: bytes, challenge: str) -> None
         raise UsageError(f"--endpoint {address} {key_hint(challenge)} ({status}).")
     if status >= 400 and status not in (404, *BUSY_STATUSES):
         raise RefusedError(f"{status}: {server_text(page)}")
-    # The server is busy, is not there (404), or redirects (below 400).
+    # The server is busy, is not there (404), or redirects (a status below 400).
     message = server_text(page)
     if status == 404 and "/v1" not in address:
         message += "; most servers' addresses end in /v1, as in http://host:8000/v1"

@@ -229,12 +229,12 @@ def row_groups(rows: Iterable[Sample], parts: Collection[str]) -> Iterator[tuple
 
     Such a label splits one thing into several rows: an engine into its ranks, or a GPU into its parts (MIG).
     """
-    values_by_name = defaultdict(list)
+    values_by_group = defaultdict(list)
     for row in rows:
-        labels = frozenset((key, value) for key, value in row.labels.items() if key not in parts)
-        values_by_name[row.name, labels].append(row.value)
-    for (name, labels), values in values_by_name.items():
-        yield name, dict(labels), values
+        other_labels = frozenset((key, value) for key, value in row.labels.items() if key not in parts)
+        values_by_group[row.name, other_labels].append(row.value)
+    for (name, other_labels), values in values_by_group.items():
+        yield name, dict(other_labels), values
 
 
 def parse_rows(text: str, names: Container[str]) -> list[Sample]:

@@ -44,8 +44,8 @@ class StatedUsage(NamedTuple):
     def counts(self, came: int) -> TokenCounts:
         """Return the counts of an answer, given that this client counted `came` tokens of it.
 
-        Unexplained tokens are those of the server's total that are neither prompt nor output. They may be a part of the
-        output that the server does not count as such.
+        Unexplained tokens are those of the server's total that are neither prompt nor output. If the output is near
+        `came` only together with them, they count as output. Else they stay unexplained.
         """
         output = self.output_tokens
         output_with_unexplained = (output or 0) + self.unexplained

@@ -59,6 +59,7 @@ def multiply(
     height, width = weight.shape
     rows, cols, warps = TILES.get((height, width), OTHER_TILE)
     out = torch.empty((1, height), dtype=torch.bfloat16, device=x.device)
+    # The grid has a program for each `rows` rows of the weight.
     kernel[height // rows,](x, weight, out, scale_x, scale_w, width, rows, cols, pdl, num_warps=warps, launch_pdl=pdl)
     return out
 
