@@ -55,7 +55,7 @@ class Admission:
     def full_at(self) -> int | None:
         """The median number of requests that the server was answering when it refused another, at least 1.
 
-        None if it refused none. The server is taken to answer a request from when it was sent to the end of its answer.
+        None if it refused none. A request counts as being answered from when it was sent to the end of its answer.
         """
         if not self.refusal_times:
             return None
@@ -71,7 +71,8 @@ class Admission:
         refusals = np.sort(self.refusal_times)
         # For each refusal, how many requests had been sent and how many had been answered by then.
         begun, ended = np.searchsorted(begins, refusals, "right"), np.searchsorted(ends, refusals, "right")
-        return max(1, int(np.median(begun - ended)))
+        being_answered = begun - ended
+        return max(1, int(np.median(being_answered)))
 
 
 def advice(others: int) -> str:

@@ -44,6 +44,7 @@ class BackgroundLoad:
 
         `when` is put into the text about the CPU. The list is empty if nothing may have cost speed or nothing is known.
         """
+        # A figure that is None was not measured.
         texts = []
         if self.cpu_cores is not None and self.cpu_cores > self.share * self.cores:
             texts.append(f"other programs used {self.cpu_cores:.1f} of {self.cores} CPU cores {when}")
@@ -224,6 +225,7 @@ def top_of(pid: int) -> int:
         if any(relay in name for relay in RELAYS):
             raise UnknownProcessError(f"{name} forwards the server's port")
         parent = process.parent()
+        # Go up while the parent runs the same program.
         while parent and parent.pid not in own_ancestors and parent.exe() == process.exe():
             process, parent = parent, parent.parent()
     except psutil.Error as error:

@@ -306,8 +306,9 @@ def result_of(values: Entries, errors: list[str], warnings: list[str]) -> TestRe
 
 
 def check_verdict(values: Entries, verdict: str | None, failed: Sequence[Check]) -> None:
-    """Raise ValueError if LoadGen cannot have written this scenario, mode or verdict, or a VALID with a failed check.
+    """Raise ValueError if LoadGen cannot have written these entries.
 
+    The scenario, the test mode and the verdict must be known to LoadGen, and no check may have failed beside a VALID.
     An accuracy test has no verdict (None).
     """
     for name, known_values in (("effective_scenario", ENTRIES_BY_SCENARIO), ("effective_test_mode", MODES)):
@@ -320,18 +321,17 @@ def check_verdict(values: Entries, verdict: str | None, failed: Sequence[Check])
 
 
 def latency(values: Entries, edge: str, percentile: str) -> Latency | None:
-    """Return one kind of latency (such as TTFT) in milliseconds. None if the log lacks a value of it, or its minimum is
-    negative.
+    """Return the minimum, mean, maximum and percentiles of a kind of latency, such as TTFT, in milliseconds.
 
-    `edge` is the key of the minimum, mean and maximum, in which {} stands for these words. `percentile` is the key of
-    the percentiles, in which {} stands for the percentile.
+    None if the log lacks one of them, or if the minimum is negative. `edge` is the key of the minimum, mean and
+    maximum, in which {} stands for "min", "mean" or "max". In the key `percentile`, {} stands for the percentile.
     """
     names = [*map(edge.format, ("min", "mean", "max")), *map(percentile.format, PERCENTILES)]
     times_ns = [time for time in map(values.number, names) if time is not None]
     if len(times_ns) < len(names):
         return None
     logged = Latency(*(time / 1e6 for time in times_ns))
-    if logged.min < 0:  # LoadGen logs a negative latency if an answer has no first or no second token
+    if logged.min < 0:  # LoadGen logs a negative latency if an answer has no first or no second token.
         return None
     return logged
 

@@ -97,10 +97,10 @@ class TraceReader:
         self._first_by_number: dict[int, float] = {}  # from Token events (SingleStream)
 
     def take(self, line: str) -> None:
-        """Take what a line of the trace says of a sample: the time of its first token, or its end.
+        """Take what a line of the trace says: that the trace ends, or the time of a sample's first token, or its end.
 
-        Any other line is not parsed, since a trace may be long. Raises one of the errors in DAMAGED if a line is
-        damaged.
+        The first token is a Token_Latency or a Token event, by the scenario. The end is a Sample event. Any other line
+        is not parsed, since a trace may be long. Raises one of the errors in DAMAGED if a line is damaged.
         """
         if '"LastTrace"' in line:
             self.has_end = True
@@ -125,8 +125,8 @@ class TraceReader:
             return
         delay_ns = arguments["issue_start_ns"]
         # Only one of the two dictionaries has the sample's first token: the scenario decides which.
-        ms_by_number = self._first_by_number.pop(number, None)
-        first_ms = self._first_by_time.pop((event["ts"], delay_ns), ms_by_number)
+        first_ms_by_number = self._first_by_number.pop(number, None)
+        first_ms = self._first_by_time.pop((event["ts"], delay_ns), first_ms_by_number)
         sample = Sample(
             order=number,
             index=int(arguments["sample_idx"]),

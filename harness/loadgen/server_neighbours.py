@@ -22,13 +22,14 @@ def signs_of_others(
     """
     readings = [value for value in recording.column("requests_running") if value is not None]
     if readings:
-        running = median_low(readings)  # The highest reading may count an answer that has just ended.
+        running = median_low(readings)  # not the highest, which may count an answer that has just ended
         if running > in_flight:
             yield (
                 f"others use the server: {running:,.0f} requests ran at once by its metrics, this run had "
                 f"{in_flight:,} in flight at most"
             )
-    generated = growth(before, after)(GENERATED)
+    increase_of = growth(before, after)
+    generated = increase_of(GENERATED)
     if came is None or generated is None:
         return
     if generated - came > max(TOKEN_MARGIN_SHARE * came, TOKEN_MARGIN):

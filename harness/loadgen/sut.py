@@ -141,14 +141,14 @@ class SUT:
         total = max(self.expected, self.counters.issued)
         allowed = failure_allowance(self.max_failed, total)
         if self._failed > allowed:
-            count = ""  # If no request may fail, how many failed says nothing.
+            failure_count = ""  # If no request may fail, how many failed says nothing.
             if allowed:
-                count = f" (request {allowed + 1:,} of about {total:,} to fail; --max-failed {self.max_failed})"
-            raise EndpointError(f"{error}{count}{remedy}") from error
+                failure_count = f" (request {allowed + 1:,} of about {total:,} to fail; --max-failed {self.max_failed})"
+            raise EndpointError(f"{error}{failure_count}{remedy}") from error
         self.end_without_answer(request, error)
 
     def end_without_answer(self, request: Request, error: EndpointError) -> None:
-        """Give LoadGen a placeholder for a failed request, since LoadGen waits for every answer."""
+        """Note why a request failed, and give LoadGen a placeholder, since LoadGen waits for every answer."""
         request.failure = str(error)
         takes_first_tokens = self.timed and self.streams and not self.is_timed_by_client
         if takes_first_tokens and request.ttft_ms is None:  # LoadGen waits for a first token, too, and none came.

@@ -105,11 +105,11 @@ def single_tokens(requests: Iterable[Request]) -> int:
 def result_with_longer_answers(
     result: TestResult, answered: Sequence[Request], limits: LatencyLimits | None
 ) -> TestResult:
-    """Return the result with the times per output token of the answers of two tokens and more.
+    """Return the result with the times per output token (TPOT) of the answers of two tokens and more.
 
-    `answered` are all answered requests. With `limits`, the result becomes INVALID if the p99 of TPOT is over its
-    limit. If p99 is within the limit, `tpot_judged` says whether these answers are enough to be sure of that, by the
-    rule of LoadGen's early stopping.
+    `answered` are all answered requests. Without `limits`, nothing is judged. With `limits`, the result becomes INVALID
+    if the p99 of TPOT is over its limit. If it is not, `tpot_judged` says whether there are enough of these answers to
+    be sure of that, by the rule of LoadGen's early stopping.
     """
     times_ms = [request.tpot_ms for request in answered if request.tpot_ms is not None]
     tpot_ms = latency_summary(times_ms)
@@ -315,11 +315,11 @@ class TestRun:
 
     @classmethod
     def read(cls, folder: Path, plan: "Plan", engine_concurrency: int | None = None) -> Self:
-        """Return the test in a folder.
+        """Return the test in a folder, with the client's delay and how many requests the engine computed at once.
 
-        `engine_concurrency` is how many requests the engine computes at once, None if it is not known. Raises LogError
-        if the logs cannot be trusted, are of another scenario, or do not belong to the test's requests. Raises
-        UsageError if a file is damaged.
+        `engine_concurrency` is how many the engine can compute at once, None if it is not known. Raises LogError if the
+        logs cannot be trusted, are of another scenario, or do not belong to the test's requests. Raises UsageError if a
+        file is damaged.
         """
         has_own_requests = plan.request_set is not None  # The user's own requests may ask for answers of one token.
         scenario = plan.config.scenario_rules.loadgen
