@@ -39,9 +39,9 @@ class Silence:
     def look(self, mark: object) -> float:
         """Note the present mark, and return for how many seconds it has been the same.
 
-        The mark is anything that a living program changes, such as the time of its last answer. Also keep the longest
-        silence so far. Must be called many times a second: a long pause between two calls means that this process was
-        stopped.
+        The mark is anything that a living program changes, such as the time of its last answer. If it has changed, the
+        silence before counts for the longest one (`longest_s`). Must be called many times a second: a long pause
+        between two calls means that this process was stopped.
         """
         now = time.monotonic()
         if now - self.looked_at > PAUSED_S:  # The time for which this process was stopped does not count as silence.

@@ -115,9 +115,9 @@ def load_questions(path: Path | None, subjects: Sequence[str], shots: int, limit
 def spread_sample(test: QuestionsBySubject, limit: int | None, seed: int) -> list[Question]:
     """Return `limit` questions, or all if it is None, drawn from each subject in proportion to the subject's size.
 
-    Each subject's questions are shuffled by the seed and placed evenly over [0, 1), with a random offset for each
-    subject. The `limit` questions with the lowest places are taken, so a smaller limit asks a part of the questions of
-    a larger one. The result is in the order of subject and number.
+    Each subject's questions are shuffled by the seed and placed evenly over [0, 1). The place of the first is random
+    for each subject. The `limit` questions with the lowest places are taken, so the questions of a smaller limit are a
+    part of those of a larger one. The result is in the order of subject and number.
     """
     places = []
     for subject, questions in test.items():
@@ -179,8 +179,9 @@ def check_question(where: str, record: Mapping[str, Any], number: int) -> Questi
 def read_rows(path: Path | None, split: str, subjects: Sequence[str]) -> Iterator[StoredQuestion]:
     """Yield the rows of a split, such as test, from a folder in any known form, or from the hub if `path` is None.
 
-    The files may be in the folder itself or in its folder `data`. Rows of other subjects than `subjects` may come, too:
-    the caller leaves them out. Raises UsageError if there is no such folder, or if it has no questions of this split.
+    The files may be in the folder itself or in its folder `data`. Rows of other subjects than `subjects` may be among
+    them, since the caller leaves those out. Raises UsageError if there is no such folder, or if it has no questions of
+    this split.
     """
     if not path:
         records = download(*MMLU_DATASET, split).to_list()

@@ -250,7 +250,7 @@ def accuracy_title(summary: Overall) -> str:
 
 
 def setup_text(config: MMLUConfig, facts: MMLUFacts, summary: Overall) -> str:
-    """Return what was evaluated: number of examples, model, questions, machine and version of vLLM.
+    """Return in words what was evaluated: number of examples, model, questions, machine and version of vLLM.
 
     The version of a server behind an endpoint is not known, so it is left out.
     """
@@ -279,8 +279,10 @@ def score_bars(scores: ScoresByName) -> Bars:
     best_first = sorted(scores.items(), key=accuracy_of, reverse=True)
     for domain, color in DOMAIN_COLORS.items():
         for name, score in best_first:
-            if domain in (name, DOMAIN_OF.get(name)):  # The name is the domain itself, or one of its subjects.
-                legend = "" if name == domain else domain
+            is_domain = name == domain
+            is_subject = DOMAIN_OF.get(name) == domain
+            if is_domain or is_subject:
+                legend = "" if is_domain else domain
                 bars.append(score_bar(name, score, color, legend))
     axis = "accuracy, %; lines: 95 % intervals; at 25 %: guessing; the number of questions beside each name"
     span = Scale(0.0, 110.0)  # Beyond 100 % is room for the text of a bar.
