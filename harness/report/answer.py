@@ -39,8 +39,8 @@ def document(summary: Summary, whole: bool = False, scatter: str = "") -> Docume
 def title(summary: Summary) -> str:
     """Return the title: the speed with the limits that it was held to, and a passed accuracy gate.
 
-    For a run without a speed, the title says why there is none. It says DISPUTED if the server's own counts or
-    LoadGen's log contradict the figures. An INVALID test has the reason in place of the speed.
+    For a run without a speed, the title says why there is none. The title begins with DISPUTED if the server's own
+    counts or LoadGen's log contradict the figures. An INVALID test has the reason in place of the speed.
     """
     test = summary.result
     if test is None or test.tokens_per_sec is None:
@@ -61,7 +61,8 @@ def title(summary: Summary) -> str:
 def title_without_speed(summary: Summary) -> str:
     """Return the title of a run whose speed was not measured: the gate's verdict, or why there is no result.
 
-    A run that ended early, and so has neither, also names the highest load that had kept its limits.
+    A run that ended early has neither. Its title says why it ended, and names the highest load that had kept its
+    limits.
     """
     if summary.gate == "FAIL":
         text = "accuracy FAIL: the answers differ from the reference"
@@ -274,7 +275,7 @@ def verdict_lines(summary: Summary) -> Iterator[Line]:
 def loadgen_line(summary: Summary, test: Outcome) -> Line:
     """Return the line with LoadGen's verdict, the number of queries, the seconds, and what would make the test VALID.
 
-    If a search has no attempts that failed, the line says that its first full test was VALID.
+    If the test is VALID, and the search of which it is had no full test that failed, the line says so.
     """
     details = test.details
     basis = f"{number(test.queries)} {summary.scenario.pattern.query_noun} in {number(details.duration_s)} s"
@@ -286,7 +287,7 @@ def loadgen_line(summary: Summary, test: Outcome) -> Line:
 
 
 def scores_text(score: Accuracy) -> str:
-    """Return the failed scores with their thresholds or, if none failed, the first score; and the number of samples.
+    """Return the failed scores with their thresholds, then the number of samples. If none failed, the first score.
 
     The text also names scores that are only approximate, and adds the note of the accuracy test if it has one.
     """

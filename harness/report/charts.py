@@ -57,7 +57,7 @@ def round_steps(low: float, high: float) -> list[float]:
     least_step = (high - low) / MOST_TICKS
     step = power = 10.0 ** floor(log10(least_step))
     for factor in (2, 5, 10):
-        if step < least_step:
+        if step < least_step:  # The step before makes too many numbers.
             step = factor * power
     return [step * n for n in range(ceil(low / step), floor(high / step) + 1)]
 
@@ -82,12 +82,12 @@ class Scale(NamedTuple):
     def around(cls, values: Sequence[float], margin: float = 0.1, is_log: bool = False) -> "Scale":
         """Return a scale from the smallest to the largest value, with a margin on both sides.
 
-        `margin` is a share of the values' range, on a logarithmic scale of the range of their logarithms. Without
-        values, the range is 0 to 1. If all values are equal, 0.5 is added on both sides, so that the scale has a
-        length.
+        `margin` is a share of the values' range. A logarithmic scale takes the logarithms of the values for all this.
+        Without values, the range is 0 to 1. If all values are equal, 0.5 is added on both sides, so that the scale has
+        a length. Values without a place on the scale do not count.
         """
         known = list(filter(isfinite, values))
-        if is_log:
+        if is_log:  # Only positive values have a logarithm.
             known = [log10(value) for value in known if value > 0]
         low, high = min(known, default=0.0), max(known, default=1.0)
         room = margin * (high - low)
@@ -101,7 +101,8 @@ class Scale(NamedTuple):
         """Return the place of a value in percent of the axis. A value beyond an end is placed at that end."""
         low, high = self.low, self.high
         if self.is_log:
-            low, high, value = log10(low), log10(high), log10(max(value, low))
+            value = max(value, low)  # so that a value of 0, which has no logarithm, is at the low end
+            low, high, value = log10(low), log10(high), log10(value)
         share = (value - low) / (high - low)
         return round(100 * min(max(share, 0.0), 1.0), 2)
 
@@ -116,12 +117,16 @@ class Scale(NamedTuple):
     def ticks(self, values: Sequence[float] = ()) -> list[Tick]:
         """Return the ticks of the axis: each with its place in percent and its text.
 
-        The ticks are at `values` or, without them, at round values. A tick too close to the tick before is left out.
+        The ticks are at `values` or, without them, at round values. Large values are written in thousands, such as
+        "20k". A tick too close to the tick before is left out.
         """
-        if self.is_log and not values:
-            values = self.round_values()
+        tick_values = values
+        if not values and self.is_log:
+            tick_values = self.round_values()
+        if not tick_values:
+            tick_values = round_steps(self.low, self.high)
         ticks: list[Tick] = []
-        for value in values or round_steps(self.low, self.high):
+        for value in tick_values:
             place, text = self.place(value), number(value)
             if value >= LEAST_IN_THOUSANDS:
                 text = f"{number(value / 1000)}k"
@@ -213,7 +218,8 @@ class Bars(NamedTuple):
     def legend(self) -> dict[str, str]:
         """The color of each text in the legend, in the order of the legend.
 
-        If `order` has colors, the legend has only these colors, in that order; else all, as they occur in the rows.
+        If `order` has colors, the legend has only these colors, in that order. Else it has all colors, as they occur in
+        the rows.
         """
         colors_by_name = {}
         for part in chain.from_iterable(row.parts for row in self.rows):
@@ -320,12 +326,15 @@ class Series(NamedTuple):
 
     @property
     def pieces(self) -> list[list[Point]]:
-        """The pieces of the line between its gaps, with about MOST_POINTS points in all, taken evenly."""
+        """The pieces of the line between its gaps. Of a long line, only about MOST_POINTS points are taken, evenly.
+
+        A gap is a point whose height is NaN.
+        """
         point_step = max(1, len(self.points) // MOST_POINTS)
         last_point = self.points[-1:]  # so that the line ends where the data end
         pieces: list[list[Point]] = [[]]
         for across, height in [*self.points[::point_step], *last_point]:
-            if isnan(height):  # a gap
+            if isnan(height):  # The point is a gap, after which a new piece begins.
                 pieces.append([])
             else:
                 pieces[-1].append((across, height))
@@ -417,8 +426,8 @@ TEXT_ROOM = 13  # pixels between the middles of two short texts that can both be
 def text_shifts(points: Sequence[Point], across: Scale, down: Scale) -> list[TextShift]:
     """Return where to write a short text beside each point, so that as few texts as possible overlap.
 
-    Each text takes the first place of TEXT_SHIFTS that has TEXT_ROOM to all texts before it, on a plot as small as on a
-    phone. If no place has, the text is above its point.
+    Each text takes the first place of TEXT_SHIFTS that is at least TEXT_ROOM away from all texts before it, on a plot
+    as small as on a phone. If there is no such place, the text is above its point.
     """
     width, height = NARROW_PLOT
     taken_middles = list[Point]()
@@ -476,7 +485,7 @@ def draw_figure(panels: Sequence[Panel]) -> "Figure":
 
 
 def draw_panel(panel: Panel, axis: "Axes") -> None:
-    """Draw a panel with its title and the text of its axis; at the right a legend, if anything in it has a name."""
+    """Draw a panel with its title and the text of its axis. If anything in it has a name, a legend is at the right."""
     panel.draw(axis)
     axis.set_xlabel("\n".join(wrap(panel.x, TITLE_CHARACTERS)))
     axis.xaxis.set_major_formatter(tick_text)

@@ -55,8 +55,7 @@ def accuracy(report: RunReport) -> Iterator[Section]:
 def table_of_scores(score: Accuracy) -> Table:
     """Return a table with each score, the reference's, what the score must be, and the verdict.
 
-    If only a part of the samples ran, the table has the interval of each score, too, as the interval decides the
-    verdict.
+    If only a part of the samples ran, the interval of each score decides its verdict, so the table has that, too.
     """
 
     def name_of(check: ScoreCheck) -> str:
@@ -95,9 +94,10 @@ def range_text(low: float, high: float) -> str:
 
 
 def score_text(score: Accuracy) -> str:
-    """Return what the scores rest on: samples, tokens, characters, answers cut at the token limit, and the splitter.
+    """Return what the scores rest on, in words.
 
-    The splitter is what split the answers into sentences.
+    These are the samples, tokens and characters, the answers cut at the token limit, and the splitter: what split the
+    answers into sentences.
     """
     part_note = PART_NOTE  # on how the scores of a part of the set are judged
     if score.full_set:

@@ -56,9 +56,9 @@ class ComparedRun(NamedTuple):
 
     @property
     def identity(self) -> tuple[str, ...]:
-        """The facts that a run shares with its copies: its begin, what was asked of the engine, and its logs' digests.
+        """The facts that only a run and its copies have: its begin, what was asked of the engine, its logs' digests.
 
-        A summary of an older version has no digests; the run's name and command then take their place.
+        A summary of an older version has no digests. The run's name and command then take their place.
         """
         meta = self.summary.meta
         work = [f"{name}={value}" for name, value in self.facts.plan.work.items()]

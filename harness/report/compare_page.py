@@ -133,9 +133,9 @@ def tested_loads(runs: Runs) -> Table:
 
     The verdict is LoadGen's or, at fixed concurrency, the one on the user's own limits. No rows if no run tested loads.
     """
-    tests = [*chain.from_iterable(run.summary.tests for run in runs)]
+    all_tests = [*chain.from_iterable(run.summary.tests for run in runs)]
     # In metrics.csv, "beside" names the metrics of a test that are shown beside its load.
-    load_columns = metric_columns("beside", tests, head="load", load="text")
+    load_columns = metric_columns("beside", all_tests, head="load", load="text")
     rows = []
     for run in runs:
         for cells in Table.from_items(run.summary.tests, load_columns).rows:
@@ -279,7 +279,11 @@ def sections(runs: Runs, answers: AnswerPair | None) -> Iterator[Section]:
 
 
 def score_blocks(answers: AnswerPair) -> Iterator[Block]:
-    """Yield how the scores of two runs differ, and the first answers that differ, with the number of those left out."""
+    """Yield a table of how the scores of two runs differ, and a table of the first answers that differ.
+
+    Before them is the number of samples. Notes say if the runs split sentences in different ways, and how many further
+    answers differ.
+    """
     yield f"{number(answers.samples)} samples in both."
     are_equal = not answers.differing
     rows = [score_row(name, score, are_equal) for name, score in answers.scores.items()]
@@ -299,8 +303,8 @@ def score_blocks(answers: AnswerPair) -> Iterator[Block]:
 def score_row(name: str, score: PairedChange, are_equal: bool) -> list[str]:
     """Return the row of a score: its name, both values, the change, its interval, and the verdict.
 
-    The score is equal if all answers are (`are_equal`). It "differs" if the interval of its change excludes zero. If
-    few samples differ, the interval cannot show that.
+    The score is equal if all answers are (`are_equal`). It "differs" if the interval of its change excludes zero. But
+    if only few samples differ, the interval cannot show that.
     """
     verdict = "equal in these samples" if are_equal else "no clear difference"
     excludes_no_change = score.low > 0 or score.high < 0
@@ -468,9 +472,7 @@ def letter_ranges(letters: Sequence[str]) -> str:
 
 
 def difference(runs: Runs) -> str:
-    """Return which settings and which versions differ between the runs, such as "setting
-    dtype; versions torch, vllm".
-    """
+    """Return which settings and versions differ between the runs, such as "setting dtype; versions torch, vllm"."""
     settings, versions = [run.setting_texts for run in runs], [run.versions for run in runs]
     parts = []
     for noun, values_of_runs in (("setting", settings), ("version", versions)):

@@ -42,9 +42,9 @@ def panels(runs: Runs) -> list[Panel]:
 
 
 def metric_bars(runs: Runs, metric: Metric, figures: Sequence[Figure]) -> Bars:
-    """Return a panel with a bar for each run, the first run on top. A run without a value has no bar.
+    """Return a panel with a row for each run, the first run on top. Its bar is the metric's value, if there is one.
 
-    Red means INVALID or over the limits; hollow means a busy machine. A note at the axis explains red.
+    A red bar means INVALID or over the limits, which a note at the axis explains. A hollow bar means a busy machine.
     """
     rows, axis_note = [], ""
     for name, run, figure in zip(names_of_runs(runs), runs, figures, strict=True):

@@ -96,15 +96,15 @@ def history_claims(folder: Path, summary: Summary) -> list[Claim]:
         return []
     lines_of_run = []
     for _text, line in stored_lines(results_dir):
-        if line.pop("run") == summary.meta.run:  # The name is taken out, as `history_line` has none.
+        name = line.pop("run")  # The name is taken out, since `history_line` returns a line without it.
+        if name == summary.meta.run:
             lines_of_run.append(line)
     expected_lines = [history_line(summary)]
     return list(compare_data(f"{HISTORY_FILE}: ", stated=lines_of_run, source=MADE_AGAIN, recomputed=expected_lines))
 
 
 def copy_logs(folder: Path, copy: Path, digests: Mapping[str, str]) -> None:
-    """Link the files from which a report is made into the folder `copy`, without the files
-    that the report itself makes.
+    """Link the files from which a report is made into the folder `copy`. Files that a report itself makes are left out.
 
     If a text is stored otherwise than the run wrote it, such as with other line ends, the original text is written in
     place of a link. `digests` has the SHA-256 of each file as the run wrote it, by its path in the folder.
@@ -115,7 +115,7 @@ def copy_logs(folder: Path, copy: Path, digests: Mapping[str, str]) -> None:
             continue
         (copy / name).parent.mkdir(parents=True, exist_ok=True)
         original = claims.as_written(path, digests.get(str(name)))
-        if original is None:
+        if original is None:  # The file is taken as it is stored.
             (copy / name).symlink_to(path.resolve())
         else:
             (copy / name).write_bytes(original)
@@ -157,8 +157,8 @@ def fields_of_logs(outcome: Outcome) -> dict[str, object]:
 def score_again(folder: Path, facts: RunFacts) -> str:
     """Score the answers of an accuracy test again, and write the new scores in place of the old ones.
 
-    `folder` is that of the test in a copy of the run. Returns why the answers cannot be scored here, such as for want
-    of the tokenizer; empty if they were scored, or if the run has no scores. Raises BenchmarkError for a damaged log.
+    `folder` is that of the test in a copy of the run. Returns why the answers cannot be scored here, such as a missing
+    tokenizer. Empty if they were scored, or if the run has no scores. Raises BenchmarkError for a damaged log.
     """
     scores = files.read_if_any(folder / accuracy.SCORES_FILE, accuracy.ScoresFile)
     if not scores:

@@ -60,7 +60,7 @@ class CrossTable(NamedTuple):
         return cls(metric, row_axis, column_axis, rows, columns, figures)
 
     def table(self) -> Table:
-        """Return the metric by row and column and, below it, the ratio of each other row to the first row."""
+        """Return the metric by row and column. Below, each row except the first has its ratios to the first row."""
         lines = []
         for row in self.rows:
             lines.append([row, *map(self.metric.show, self.figures_of(row))])
@@ -88,10 +88,10 @@ class CrossTable(NamedTuple):
     def csv_table(self) -> tuple[list[str], list[list[object]]]:
         """Return the column names and the rows of a CSV file: the figures first, then the ratios to the first row.
 
-        A ratio of doubtful figures is left empty.
+        The cell of a p99 of few requests and of a ratio of doubtful figures is empty.
         """
         lines: list[list[object]] = []
-        for row in self.rows:  # `counted` is None for a p99 of few requests, which leaves its cell empty.
+        for row in self.rows:
             lines.append([row, self.metric.name, *(figure.counted for figure in self.figures_of(row))])
         for row in self.rows[1:]:
             sure_ratios = [None if ratio.doubts else ratio.value for ratio in self.ratios_of(row)]

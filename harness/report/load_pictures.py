@@ -36,7 +36,8 @@ def load_curves(pictures: Mapping[str, LoadPicture]) -> list[Panel]:
     """Return a panel of latency by load for each kind of latency, and a panel of throughput against interactivity.
 
     `pictures` has the tests of one run or of several, by the name of the run. With several runs, all tests of a run
-    have the run's style: a name, a color and a shape. A single run has none (None): its tests differ by their outcomes.
+    have the run's style: a name, a color and a shape. A single run has no style (None), since its tests are drawn by
+    their outcomes.
     """
     styled_pictures = list[tuple[LoadPicture, Style]]()
     # If there are more runs than styles, the styles begin again.
@@ -176,13 +177,14 @@ def label_of_best_load(picture: LoadPicture) -> Series:
 
     The series has no points if no load kept the limits.
     """
-    texts = {}
+    text_by_point = {}
     for point, load_point in picture.speeds:
         if load_point == picture.best:
-            texts[point] = number(load_point.test.load, 3)
-            if picture.unit == Poisson.unit:
-                texts[point] += "/s"
-    return Series(name="", points=[*texts], line="", texts=[*texts.values()])
+            text = number(load_point.test.load, 3)
+            if picture.unit == Poisson.unit:  # The load is a rate.
+                text += "/s"
+            text_by_point[point] = text
+    return Series(name="", points=[*text_by_point], line="", texts=[*text_by_point.values()])
 
 
 def best_rings(picture: LoadPicture) -> Iterator[Series]:

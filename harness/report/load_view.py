@@ -103,8 +103,8 @@ class LoadPoint(NamedTuple):
     def data(self) -> dict[str, object]:
         """The point as the script of report.html reads it. `figures` has the known metrics by name.
 
-        If the GPU's time was recorded, `figures` also has the percentages in which the GPU was idle and its clock
-        lowered.
+        If the GPU's time was recorded, `figures` also has the percentages of it in which the GPU was idle ("idle") and
+        in which its clock was lowered ("clock").
         """
         figures: dict[str, float] = {}
         for metric in metrics.METRICS:

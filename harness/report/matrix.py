@@ -157,12 +157,14 @@ class Matrix(NamedTuple):
 
         A bar is hollow if its speed does not count.
         """
-        speed, rows = METRIC_BY_NAME[SPEED_NAME], []
+        speed = METRIC_BY_NAME[SPEED_NAME]
+        rows = []
         for cell in self.cells:
             figure = cell.figures[SPEED_NAME]
             if figure.value is not None:
                 title = joined_text(", ", *map(cell.places.get, self.heads))
-                rows.append(Bar(title, speed.show(figure), [StackedPart(0.0, figure.value, is_hollow=bool(cell.flaw))]))
+                part = StackedPart(0.0, figure.value, is_hollow=bool(cell.flaw))
+                rows.append(Bar(title, speed.show(figure), [part]))
         return Bars(f"{speed.label} by {self.title}", speed.label, rows)
 
 
@@ -209,7 +211,7 @@ def place_of(axes: Sequence[str]) -> MetricPlace:
 
 
 def cells_of(summary: Summary, axes: Sequence[str]) -> Iterator[Cell]:
-    """Yield the cell of the run, or a cell for each of its levels if it has levels and an axis is the batch.
+    """Yield the cell of the run. If the run has levels and an axis is the batch, yield a cell for each level instead.
 
     A level is a tested number of requests in flight, or a batch size. Raises UsageError if the run lacks an axis.
     """

@@ -32,9 +32,9 @@ def kept_loads(summary: Summary) -> list[float]:
 def command_after_interruption(summary: Summary) -> str:
     """Return the command that tests the rate that an interrupted search had come to.
 
-    If no rate was tested, it is the same command again. Else its rate is the one planned for the full test; else the
-    highest that kept its limits; else the highest whose test failed only because it was too short. If all tested rates
-    were too high, it is half the lowest of them.
+    If no rate was tested, it is the same command again. Else its rate is the first of these that is known: the one
+    planned for the full test, the highest that kept its limits, and the highest whose test failed only because it was
+    too short. If all tested rates were too high, it is half the lowest of them.
     """
     command, tests = summary.meta.command, summary.curve
     if not tests or tests[0].unit != Poisson.unit:  # No rate was tested.
@@ -56,9 +56,9 @@ def command_after_interruption(summary: Summary) -> str:
 def command_at_other_levels(summary: Summary, test: Outcome) -> str:
     """Return the command that tests other levels of concurrency.
 
-    If the result is over the limits, that is the highest level that kept them, else a quarter of the lowest level;
-    empty if the lowest is 1. If the highest tested level is within the limits, the command searches for the highest
-    level that keeps them. Any other result has a command only if its test was too short: one for a longer test.
+    If the result is over the limits, the command tests the highest level that kept them. If no level did, it tests a
+    quarter of the lowest level, or is empty if that is 1. If the highest tested level is within the limits, the command
+    searches for the highest level that keeps them. Any other result has the command of `command_at_other_rate`.
     """
     command, levels, kept_levels = summary.meta.command, summary.curve, kept_loads(summary)
     is_over_limits = bool(test.reasons)
@@ -77,10 +77,10 @@ def command_at_other_levels(summary: Summary, test: Outcome) -> str:
 
 
 def command_at_other_rate(summary: Summary, test: Outcome) -> str:
-    """Return the command that follows an INVALID test; empty if the test is VALID or has no limits.
+    """Return the command that follows an INVALID test. Empty if the test is VALID or has no limits.
 
     If the test was within its limits, it was only too short, and the command makes it longer. Else the command tests
-    the highest lower rate that kept its limits. If there is no such rate, it searches for the highest rate.
+    the highest rate below the tested one that kept its limits. If there is none, it searches for the highest rate.
     """
     if test.valid or not test.details.limits_ms:
         return ""

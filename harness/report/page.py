@@ -143,8 +143,7 @@ def kwh(joules: Measured) -> Measured:
 def gravest(lines: Sequence[Line]) -> tuple[list[Line], list[Line]]:
     """Split the lines that have a verdict: return those that a page begins with, and the others.
 
-    Bad verdicts come first and unknown ones last. If there are cautions, the first caution is always among the first
-    lines.
+    Bad verdicts come first and unknown ones last. If there are cautions, the page always begins with one of them, too.
     """
     graded = [line for line in lines if line.tone and line.text]
     ranked = sorted(graded, key=rank_of)
@@ -186,10 +185,10 @@ def fingerprint(source: str) -> str:
 
 @cache
 def glossary() -> dict[str, str]:
-    """Return the meanings in GLOSSARY by term, with which a page explains its words.
+    """Return the meanings in the table of GLOSSARY by term, with which a page explains its words.
 
-    Empty if the docs are not installed. Terms are in lowercase with dashes. A row of several terms is given for each of
-    them.
+    Empty if the docs are not installed. A term is in lowercase with dashes. If a row of the table has several terms,
+    each of them gets the meaning.
     """
     if not GLOSSARY.is_file():
         return {}

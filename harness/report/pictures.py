@@ -149,8 +149,8 @@ FAR_LIMIT_RATIO = 3  # a limit beyond so many times the largest value is left ou
 def latency_panels(requests: Sequence[Request], result: Outcome, headline: str) -> list[Panel]:
     """Return a panel for each latency that is known (of whole queries, TTFT, TPOT): its cumulative distribution.
 
-    A panel also shows the limit of its latency, and marks the p99. If the run is judged by the p90 of this latency,
-    which `headline` then names, it marks the p90 instead.
+    A panel also shows the limit of its latency, and marks the p99. If `headline`, the metric by which the run is
+    judged, is the p90 of this latency, the panel marks the p90 instead.
     """
     values = {
         "latency": latencies_of_queries(requests, result.details.samples_per_query),

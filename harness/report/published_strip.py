@@ -35,8 +35,8 @@ class Strip(NamedTuple):
 def published_strips(summary: Summary) -> Iterator[Strip]:
     """Yield a picture of the run among the published results of its scenario, one for each unit.
 
-    Nothing is yielded without a performance test, and for an endpoint, as the machine behind it is not known. A run of
-    another model or other work is not placed among the results.
+    Nothing is yielded without a performance test, or for an endpoint, since the machine behind it is not known. A run
+    of another model or other work is not placed among the results.
     """
     test, count = summary.result, summary.gpus
     if test is None or not summary.is_in_process:
@@ -48,7 +48,7 @@ def published_strips(summary: Summary) -> Iterator[Strip]:
     for unit, rate in rates.items():
         if not rate:  # The run's rate in this unit is not known.
             continue
-        # A run of another model or other work has no place among the results, which the rate 0 stands for.
+        # A rate of 0 means that the run has no place among the results: it is of another model or other work.
         placed_rate = rate if subject.is_reference(summary) else 0.0
         drawn_strip = strip_of(subject.scenario_name(summary), device, count, placed_rate, unit)
         if drawn_strip:

@@ -224,15 +224,16 @@ class Sides(NamedTuple):
 def judge(sides: Sides, conditions: Sequence[Condition]) -> list[Judgement]:
     """Return a judgement for each condition. If runs failed their accuracy gate, a FAIL of that gate comes first.
 
-    If the runs differ in something that forbids every judgement, such as their work, all conditions are NOT JUDGED. The
-    baseline may have failed its accuracy gate.
+    The gate of the baseline does not count. If the runs differ in something that forbids every judgement, such as their
+    work, all conditions are NOT JUDGED.
     """
     judgements = list[Judgement]()
     failed_runs = [run.folder.name for run in sides.runs if run.summary.gate == "FAIL"]
     if failed_runs:
         judgements.append(accuracy_gate_failure(failed_runs))
     difference = sides.difference(IGNORED_FOR_ANSWERS)
-    if difference:  # Conditions on answers ignore the most differences. This one forbids every judgement.
+    # Conditions on answers ignore the most differences. Any other difference forbids every judgement.
+    if difference:
         judgements += [not_judged(condition, difference) for condition in conditions]
     else:
         judgements += [judge_condition(sides, condition) for condition in conditions]
@@ -277,8 +278,8 @@ def judge_values(
 ) -> Judgement:
     """Return the judgement of a metric: by its change, or by the worst value of the runs if the bound is on the value.
 
-    `before` and `after` are the values of both sides, the baseline and the runs. `change` is None if they have no
-    ratio; a bound on the change is then NOT JUDGED.
+    `before` has the values of the baseline, `after` those of the runs. `change` is None if they have no ratio. A bound
+    on the change is then NOT JUDGED.
     """
     shown_before = shown_after = ""
     if condition.metric:
@@ -344,7 +345,8 @@ def judge_answers(sides: Sides, condition: Condition) -> Judgement:
 def judge_answers_of_run(condition: Condition, answers: AnswerPair) -> Judgement:
     """Return the judgement of a condition on the answers of one run.
 
-    If the condition is on a score that is known, the judgement has the score before and after.
+    If the condition is on a score that is known, the judgement has the score before and after. If it is on the change
+    of that score, and no answer differs, the change is exactly 0.
     """
     judgement = judge_answer_pair(condition, answers)
     score = answers.scores.get(condition.metric.name) if condition.metric else None
@@ -352,7 +354,8 @@ def judge_answers_of_run(condition: Condition, answers: AnswerPair) -> Judgement
         return judgement
     is_unchanged = not answers.differing and not score.change
     if condition.is_of_change and is_unchanged:
-        # No token differs, so the change is exactly 0 however few the samples are: chance has no part in it.
+        # No token differs, so chance has no part in the change, however few the samples are. A mean of 1.0 is the ratio
+        # of equal scores.
         unchanged = Change(mean=1.0, low=1.0, high=1.0, basis="samples", runs=answers.samples)
         judgement = judge_change(condition, unchanged, number(score.before, 6), number(score.after, 6))
     return judgement._replace(baseline_values=[score.before], run_values=[score.after])
@@ -425,10 +428,10 @@ def to_json(judgements: Sequence[Judgement]) -> str:
 
 
 def condition_entry(judgement: Judgement) -> dict[str, object]:
-    """Return a condition's entry for JSON: verdict, change in percent, interval, the values
-    of each run, and the reason.
+    """Return a condition's entry for JSON: verdict, change in percent, interval, the values of each run, and reason.
 
-    The change is that of the metric or, for answers, the percentage that changed. What was not judged is null.
+    The change is that of the metric or, for answers, the percentage of answers that changed. Fields without a value are
+    null.
     """
     change, percent, interval = judgement.change, None, None
     if change:
@@ -485,8 +488,9 @@ def judgement_line(judgement: Judgement) -> Line:
 
 
 def title_of(judgements: Sequence[Judgement]) -> str:
-    """Return the verdict that decides, with its condition and figures or its reason, and a
-    note if chance may have decided.
+    """Return the gravest verdict, with its condition and the figures or reason for it.
+
+    A note says if chance may have decided.
     """
     deciding = gravest(judgements)
     text = "no condition holds"  # PASS

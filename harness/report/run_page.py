@@ -73,7 +73,8 @@ def gpu_time_chart(result: Outcome | None) -> str:
 def level_lines(loads: LoadPicture | None) -> Iterator[Line]:
     """Yield the best level of a curve that keeps the user's own limits, and the levels that are over them.
 
-    Nothing if the loads are not numbers of requests in flight. Levels that a later test overruled are left out.
+    Nothing if the loads are not numbers of requests in flight. Of the levels over the limits, those that a later test
+    overruled are left out.
     """
     if not loads or loads.unit != patterns.ClosedLoop.unit:
         return
@@ -86,7 +87,7 @@ def level_lines(loads: LoadPicture | None) -> Iterator[Line]:
 
 
 def limit_bars(test: Outcome) -> Bars:
-    """Return a panel with a bar for the p99 of TTFT and TPOT in percent of its limit; red if it is over the limit."""
+    """Return a panel with a bar for the p99 of TTFT and TPOT in percent of its limit. It is red if over the limit."""
     rows = []
     for name, tail in answer.tails(test).items():
         color = "red" if tail.is_over else "green"

@@ -77,7 +77,7 @@ def rows_of_engine(report: RunReport) -> dict[str, str]:
 def rows_of_server(report: RunReport) -> dict[str, str]:
     """Return what a server reports of itself and how it was asked, by the name of the row.
 
-    Most requests in flight are a dash if the report has no such number.
+    The limit of requests in flight is a dash if the server's report has no such number.
     """
     meta = report.summary.meta
     reported = meta.engine_args
