@@ -149,11 +149,14 @@ KILLED_REASON = "it was killed"
 def status_of(folder: Path) -> RunStatus | None:
     """Return the status of a run; None if it left none. Raises UsageError if the status cannot be read.
 
-    A run that was killed could not write that it ended. If it is known that nobody holds its lock any more, its status
-    is corrected here, in the file as well if that can be written.
+    A run that was killed could not write that it ended, so its status is still "running". If its lock shows that it is
+    over, the status is corrected here, and in the file, too, if that can be written.
     """
     status = read_if_any(folder / "status.json", RunStatus)
-    if status is None or status.status != "running" or run_lock.life_of(folder) != "over":
+    if status is None or status.status != "running":
+        return status
+    is_over = run_lock.life_of(folder) == "over"
+    if not is_over:  # The run is running, or it is not known.
         return status
     run = RunFolder(folder.parent, folder.name)
     with suppress(OSError):  # The folder may be another user's.

@@ -36,7 +36,8 @@ def lock_folder(folder: Path) -> None:
         # Programs that this process starts do not inherit the lock (O_CLOEXEC), and so do not make the run seem alive
         # after its end. A link in place of the lock file is not followed (O_NOFOLLOW): it may lead to a file elsewhere.
         file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
-        record = {**machine_identity(), "pid": os.getpid(), "locked": takes_lock(file, path)}
+        is_locked = takes_lock(file, path)
+        record = {**machine_identity(), "pid": os.getpid(), "locked": is_locked}
         os.truncate(file, 0)
         os.write(file, json.dumps(record).encode())
         _lock_files[folder] = file

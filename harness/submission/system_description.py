@@ -107,9 +107,10 @@ def software_text(machine: System) -> str:
 
 
 def accelerator_description(machine: System) -> Description:
-    """Return the fields on the GPUs, as far as they are known. Without GPUs, all are NOT_APPLICABLE, and there are 0.
+    """Return the fields on the GPUs, as far as they are known.
 
-    The description has room for one model, so the first GPU counts.
+    Without GPUs, their number is 0, and all other fields are NOT_APPLICABLE. The description has room for one model of
+    GPU, which is that of the first.
     """
     gpus, memory = machine.gpus, machine.gpu_memory_gib
     if not gpus:
@@ -143,8 +144,8 @@ def machine_details() -> Description:
 def missing_fields(description: Description) -> list[str]:
     """Return the required fields that are empty.
 
-    A field that is not there counts as empty. OPTIONAL_FIELDS may be empty, and so may BUILD_FIELDS, which `submission
-    build` fills in, but both must be there. SERVER_FIELDS are required only if the description has them.
+    All FIELDS must be in the description and have a value. OPTIONAL_FIELDS may be empty, and so may BUILD_FIELDS, which
+    `submission build` fills in, but both must be there. SERVER_FIELDS are required only if the description has them.
     """
     fields = [*FIELDS]
     for name in SERVER_FIELDS:
@@ -153,8 +154,8 @@ def missing_fields(description: Description) -> list[str]:
     missing = []
     for name in fields:
         may_be_empty = name in OPTIONAL_FIELDS + BUILD_FIELDS
-        is_empty = not description.get(name)
-        if name not in description or (is_empty and not may_be_empty):
+        lacks_value = not description.get(name) and not may_be_empty
+        if name not in description or lacks_value:
             missing.append(name)
     return missing
 

@@ -98,10 +98,10 @@ def checker_description(description: Description) -> Description:
     If they have values, these are added to the field for notes (sw_notes).
     """
     checker_fields = Description()
-    server_texts = []
     for name, value in description.items():
         if name not in SERVER_FIELDS:
             checker_fields[name] = value
+    server_texts = []
     for name in SERVER_FIELDS:
         if description.get(name):
             server_texts.append(str(description[name]))
