@@ -80,17 +80,18 @@ def stored_articles(config: RunConfig) -> tuple[list[Article], str]:
     path = config.dataset_path or config.model_spec.data
     if not path:
         rows = download(*CNN_DATASET, CNN_SPLIT, alternative_source(config))
-        return articles_from_columns(rows, CNN_DATASET[0]), "/".join((*CNN_DATASET, CNN_SPLIT))
+        source = "/".join((*CNN_DATASET, CNN_SPLIT))
+        return articles_from_columns(rows, CNN_DATASET[0]), source
     if path.is_dir():
         return articles_from_columns(read_saved(path, CNN_SPLIT), str(path)), str(path)
     return articles_from_json(path), str(path)
 
 
 def encoded_articles(records: Sequence[Article], tokenizer: Tokenizer, source: str) -> list[TokenIds]:
-    """Return the prompt of each record as token ids: those in the data, or else those of MLPerf's instruction with the
-    article in it.
+    """Return the prompt of each record as token ids.
 
-    `source` names the data in errors. Raises UsageError if the model does not have one of the tokens.
+    They are the ids in the data or, without any, those of MLPerf's instruction with the article in it. `source` names
+    the data in errors. Raises UsageError if the model does not have one of the tokens.
     """
     token_count = len(tokenizer)
     prompts = []
@@ -120,12 +121,12 @@ def check_tokenizer(records: Sequence[Article], tokenizer: Tokenizer, source: st
     """Raise UsageError if token ids in the data do not stand for their articles with this tokenizer.
 
     They may be another model's, since MLCommons' files for other models have the same name and the same keys. About
-    CHECKED_RECORDS records, spread over the data, are decoded, and must contain the beginning of their article. Records
-    without token ids are not checked.
+    CHECKED_RECORDS records, spread over the data, are decoded. The text must contain the beginning of the article.
+    Records without token ids are not checked.
     """
-    encoded = [number for number, record in enumerate(records) if record.tokens]
-    step = max(1, len(encoded) // CHECKED_RECORDS)
-    for number in encoded[::step]:
+    with_tokens = [number for number, record in enumerate(records) if record.tokens]
+    step = max(1, len(with_tokens) // CHECKED_RECORDS)
+    for number in with_tokens[::step]:
         record = records[number]
         text = tokenizer.decode(record.tokens or (), skip_special_tokens=True)
         article_start = joined_words(record.article)[:CHECKED_CHARACTERS]
@@ -194,10 +195,10 @@ def alternative_source(config: RunConfig) -> str:
 
 
 def check_md5(path: Path) -> None:
-    """Raise UsageError if a data file does not have the checksum that MLCommons' downloader left beside it, if any.
+    """Raise UsageError if a data file does not have the checksum that MLCommons' downloader left beside it.
 
-    A file that ends in .md5 has lines of a checksum and a file's name. A folder, and a file without such a line, is not
-    checked.
+    The checksum is in any file beside it that ends in .md5, whose lines are a checksum and a file's name. A folder is
+    not checked, and neither is a file without such a line.
     """
     if not path.is_file():
         return
@@ -215,11 +216,11 @@ def check_md5(path: Path) -> None:
 
 
 def is_official(library: Library, stored: int, category: str) -> bool:
-    """Return whether data that the user gave are MLPerf's samples.
+    """Return whether data that the user gave are MLPerf's samples, judged by their number and lengths.
 
-    `stored` is the number of records in the data; `library` has only the samples that the run uses. The number must be
-    that of the category or of all MLPerf's samples. If the run uses all samples of the category, the longest and the
-    mean prompt must have MLPerf's lengths. A part of the samples has other lengths, so nothing more can be checked.
+    `stored` is the number of records in the data. It must be that of the category or of all MLPerf's samples. `library`
+    has only the samples that the run uses. If these are fewer than the category's, their lengths show nothing. Else the
+    longest and the mean prompt must have MLPerf's lengths.
     """
     category_samples = OFFICIAL_TASKS[category].samples
     all_samples = OFFICIAL_TASKS["datacenter"].samples
@@ -230,7 +231,8 @@ def is_official(library: Library, stored: int, category: str) -> bool:
     longest = max(map(len, library.prompts))
     if longest > LONGEST_PROMPT:
         return False
-    if len(library) >= all_samples and longest != LONGEST_PROMPT:  # the longest may not be among edge's samples
+    # The longest prompt of all samples need not be among edge's samples.
+    if len(library) >= all_samples and longest != LONGEST_PROMPT:
         return False
     return abs(library.mean_prompt_tokens / MEAN_PROMPT - 1) < MEAN_PROMPT_TOLERANCE
 

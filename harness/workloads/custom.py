@@ -179,8 +179,8 @@ def workload_notes(
 ) -> Iterator[str]:
     """Yield what a reader of the report must know about how the requests were made.
 
-    Notes are about ShareGPT's conversations that were left out, messages without a chat template, token ids that cannot
-    be checked, and, for a server's chat API, prompts in a chat template that the server puts into its own as well.
+    Notes are about ShareGPT's conversations that were left out, messages without a chat template, and token ids that
+    cannot be checked. For a server's chat API, a last note counts the prompts that are in a chat template already.
     """
     if stored.is_sharegpt:
         yield (

@@ -138,8 +138,8 @@ def system_prompt(item: Mapping[str, object], where: str) -> str:
 def refuse_unsent_keys(item: Mapping[str, object], where: str) -> None:
     """Raise UnsentKeyError for a key that would change the request but is not sent, or whose meaning is not clear.
 
-    A setting is accepted if its value is neutral, which means that this program's requests have it anyway. Unknown keys
-    are accepted, too. `where` names the request in errors.
+    A setting is accepted if its value is neutral: this program's requests have that value anyway. Unknown keys are
+    accepted, too. `where` names the request in errors.
     """
     for name, value in item.items():
         if value is not None and name.lower() in AMBIGUOUS_LENGTHS:
@@ -147,8 +147,10 @@ def refuse_unsent_keys(item: Mapping[str, object], where: str) -> None:
                 f"{where}: {name} is the length of an answer in some programs, of prompt and answer in others: name it "
                 "max_tokens, or remove it."
             )
-        neutral_values = NEUTRAL_VALUES.get(name.lower())  # None: the key is no setting that this program knows
-        if neutral_values is None or is_neutral(value, neutral_values):
+        neutral_values = NEUTRAL_VALUES.get(name.lower())
+        if neutral_values is None:  # The key is no setting that this program knows.
+            continue
+        if is_neutral(value, neutral_values):
             continue
         raise UnsentKeyError(
             f"{where}: {name} {value!r:.40} is not sent: every answer is greedy, by its prompt alone: remove the key."

@@ -191,9 +191,9 @@ def read_row(row: RequestRow, where: str, column: str) -> ReadRow:
 def dialog_row(item: Mapping[str, object], name: str, dialog: Dialog, number: int, where: str) -> ReadRow:
     """Return the requests of a row that holds a conversation, with the row's keys that were not read.
 
-    A conversation whose messages have roles gives a request for each turn; one in ShareGPT's form gives at most one
-    request. `item` has the row's keys, and `name` is the key of the conversation. `number` is the row's, `where` its
-    place in errors.
+    A conversation whose messages have roles gives a request for each of the user's messages. One without roles is in
+    ShareGPT's form, and gives at most one request. `item` has the row's keys, and `name` is the key of the
+    conversation. `number` is the row's, `where` its place in errors.
     """
     unread = unread_keys(item, (name, *KEYS_BESIDE_A_PROMPT))
     unread += unread_message_keys(dialog)
@@ -284,7 +284,8 @@ def chat_turns(dialog: Dialog, number: int, where: str) -> Iterator[StoredReques
     """Yield a request for each of the user's messages, with all messages before it, and the recorded answer, if any.
 
     All requests have the row's `number`. After a message without text there are no more requests, since each would
-    contain that message. `where` names the row in errors. Raises UsageError for an unknown role.
+    contain that message. `where` names the row in errors. Raises UsageError for an unknown role, or for a key that
+    would change the request but is not sent.
     """
     check_roles(dialog, where)
     for index, message in enumerate(dialog):

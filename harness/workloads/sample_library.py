@@ -111,10 +111,10 @@ class Library:
         return [self.request(index, order=index) for index in range(len(self))]
 
     def with_test_salt(self, test: str, redraw: bool) -> Self:
-        """Return the samples for one test, such that a server cannot answer them from its cache of another test.
+        """Return the samples with a salt for this test alone. The salt is random tokens in each prompt.
 
-        The salt (random tokens in each prompt), if there is one, follows from `test`, a name that no other test has.
-        With `redraw`, the tokens of random prompts are drawn anew, too.
+        A server then cannot answer from its cache of another test. The salt, if there is one, follows from `test`, a
+        name that no other test has. With `redraw`, the tokens of random prompts are drawn anew, too.
         """
         salt = self.salt
         if salt:
