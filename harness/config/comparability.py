@@ -52,7 +52,8 @@ class Comparable(NamedTuple):
             settings[name] = line.get(name) or None  # A missing key, 0 and an empty text all mean that it was not set.
         # Aspects are named values. A flaw or a load by others is only a name, so its value is True.
         flaws = dict.fromkeys(map(str, list_or_empty(line, "flaws")), True)
-        if not flaws and line.get("valid") is not True:  # Older versions name no flaw, but say if the test was valid.
+        # A run without a valid test has a flaw, even if its line names none, as in older versions.
+        if not flaws and line.get("valid") is not True:
             flaws = {INVALID: True}
         loads_by_others = list_or_empty(line, "others")  # what other programs took of the machine, in words
         return cls(

@@ -29,7 +29,8 @@ class Lengths(NamedTuple):
     def draw(self, source: Random) -> int:
         """Return a random length of at least 1 token, within the bounds.
 
-        A length out of the bounds is drawn again. After MOST_DRAWS draws, any length within the bounds is returned.
+        A length out of the bounds is drawn again. After MOST_DRAWS such draws, all lengths within the bounds are
+        equally likely.
         """
         # A large sigma is that of a normal distribution, in tokens. A small one is that of the length's logarithm.
         is_normal = self.sigma > MOST_SIGMA
@@ -40,8 +41,8 @@ class Lengths(NamedTuple):
                 length = max(1, round(self.median * exp(source.gauss(0.0, self.sigma))))
             if self.low <= length <= (self.high or inf):
                 return length
-        # No draw was within the bounds, so they are narrow. They have the median between them, and all lengths so near
-        # it are about equally likely.
+        # No draw was within the bounds. So they are narrow around the median, where all lengths are about equally
+        # likely.
         return source.randint(self.low, self.high or MOST_TOKENS)
 
     def __str__(self) -> str:

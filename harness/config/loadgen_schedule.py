@@ -32,8 +32,9 @@ def drawn_times(seed: int, queries: int) -> Any:
     import numpy as np  # only where a schedule is needed, since it takes a tenth of a second
 
     generator = np.random.RandomState(seed % WORD)  # std::mt19937 takes 32 bits of a seed
-    draws = generator.randint(0, WORD, size=2 * (queries - 1), dtype=np.uint32).astype(float)
+    gap_count = queries - 1
     # C++ (std::generate_canonical) makes a random double from two draws. The first of them has the lower bits.
+    draws = generator.randint(0, WORD, size=2 * gap_count, dtype=np.uint32).astype(float)
     uniform = (draws[0::2] + WORD * draws[1::2]) / WORD**2  # from 0 to 1
     gaps = -np.log(1 - uniform)  # exponentially distributed, as between random arrivals
     return np.concatenate(([0.0], np.cumsum(gaps)))

@@ -161,8 +161,8 @@ class RunConfig(workload.WorkloadFlags, engine.EndpointFlags):
     def split_scenarios(cls, settings: object) -> object:
         """Return the settings with the first of several scenarios, and with the others as `following_scenarios`.
 
-        Settings with one scenario are returned unchanged. If one of the further names is unknown, it becomes the
-        scenario, so that the check of --scenario reports it.
+        If one of the others has an unknown name, that name becomes the scenario, so that the check of --scenario
+        reports it. Settings with one scenario are returned unchanged.
         """
         match settings:
             case {"scenario": str() as names, **others} if "," in names:
@@ -232,8 +232,8 @@ class RunConfig(workload.WorkloadFlags, engine.EndpointFlags):
     def speed_test_problems(self) -> Iterator[str]:
         """Yield a sentence for each setting that contradicts the kind of speed measurement that the flags ask for.
 
-        These are --mode accuracy with any measurement of speed, --minutes without a search or a curve, and flags of a
-        test or a report with --quick.
+        These are --mode accuracy with a flag that measures speed, --minutes without a search or a curve, and --quick
+        with flags of a test or a report.
         """
         speed_flag = self.speed_flag
         if self.mode == "accuracy" and speed_flag:

@@ -12,11 +12,11 @@ from harness.core.web_addresses import is_usable
 
 
 def check_addresses(addresses: Sequence[str], name: str = "--endpoint") -> tuple[str, ...]:
-    """Return the addresses without slashes at their ends. Their parts that may be keys are masked in all output from
-    now on.
+    """Return the addresses without slashes at their ends.
 
-    Raises UsageError if an address is not usable, is given twice, or has a part that may hold a secret: a user, a
-    fragment, or a query of unknown names. The message begins with the flag `name` and never holds a password.
+    From now on, the parts of their paths that may be keys are masked in all output. Raises UsageError if an address has
+    a part that may hold a secret (a user, a fragment, or a query of unknown names), is not usable, or is given twice.
+    The message begins with the flag `name` and never holds a password.
     """
     plain_addresses = tuple(join_url(address.rstrip("/"), path="") for address in addresses)
     for address in plain_addresses:
@@ -27,7 +27,7 @@ def check_addresses(addresses: Sequence[str], name: str = "--endpoint") -> tuple
         parts = urlsplit(address)
         if not set(query_of(parts.query)) <= PLAIN_QUERY_NAMES or parts.fragment:
             raise UsageError(f"{name} takes a plain address; a key goes into OPENAI_API_KEY in the environment.")
-        note_address(address)
+        note_address(address)  # masks parts of its path that may be a key
         if plain_addresses.count(address) > 1:
             raise UsageError(f"{name} {address}: given twice.")
     return plain_addresses
@@ -60,8 +60,8 @@ class ExporterAddress(NamedTuple):
 def parse_exporter_address(url: str) -> ExporterAddress:
     """Return what an address of --telemetry-url says: the page of a GPU exporter, and which of its GPUs are meant.
 
-    Raises UsageError if the query names neither GPUs nor a host, since the page may have GPUs of other servers, or if
-    it has any other name.
+    Raises UsageError if the query at its end names neither GPUs nor a host, since the page may have GPUs of other
+    servers. Also raises it for an empty value, and for any other name in the query.
     """
     page, _, query = url.partition("?")
     labels = query_of(unquote(query))

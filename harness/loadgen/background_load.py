@@ -116,7 +116,8 @@ def cpu_by_process(roots: Iterable[int]) -> dict[int, float]:
     seconds_by_process = {}
     for root in roots:
         with suppress(psutil.Error):
-            for process in (psutil.Process(root), *psutil.Process(root).children(recursive=True)):
+            root_process = psutil.Process(root)
+            for process in (root_process, *root_process.children(recursive=True)):
                 with suppress(psutil.Error):
                     times = process.cpu_times()[:4]  # user and system time, its own and that of ended children
                     seconds_by_process[process.pid] = float(sum(times))

@@ -158,8 +158,9 @@ def check_beginning(path: Path, values: Entries) -> None:
 def add_entry(values: Entries, key: str, value: "JsonValue") -> None:
     """Add an entry of a LoadGen log to `values`.
 
-    If an entry may be repeated, its last value counts. Raises ValueError if LoadGen never repeats the entry in this
-    way, or never writes such a value for the key.
+    Raises ValueError if the log has a second test, an entry twice that LoadGen does not repeat or repeats only with
+    the same value, or a value that LoadGen never writes for the key. Of any other repeated entry, the last value
+    counts.
     """
     if key == "loadgen_version" and key in values:  # A test begins with this entry.
         raise ValueError("contains the logs of two tests")
