@@ -39,8 +39,8 @@ def document(summary: Summary, whole: bool = False, scatter: str = "") -> Docume
 def title(summary: Summary) -> str:
     """Return the title: the speed with the limits that it was held to, and a passed accuracy gate.
 
-    For a run without a speed, the title says why there is none. The title begins with DISPUTED if the server's own
-    counts or LoadGen's log contradict the figures. An INVALID test has the reason in place of the speed.
+    For a run without a speed, the title says why there is none. It says DISPUTED if the server's own counts or
+    LoadGen's log contradict the figures. An INVALID test has the reason in place of the speed.
     """
     test = summary.result
     if test is None or test.tokens_per_sec is None:

@@ -46,7 +46,8 @@ def metric_bars(runs: Runs, metric: Metric, figures: Sequence[Figure]) -> Bars:
 
     A red bar means INVALID or over the limits, which a note at the axis explains. A hollow bar means a busy machine.
     """
-    rows, axis_note = [], ""
+    rows = []
+    axis_note = ""
     for name, run, figure in zip(names_of_runs(runs), runs, figures, strict=True):
         color = "blue"
         if run.summary.result and run.summary.result.verdict.tone == "bad":

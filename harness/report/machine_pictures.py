@@ -69,7 +69,10 @@ SHADES = {
 
 
 def load_strip(recording: Recording) -> list[Panel]:
-    """Return a panel of how much of the GPUs was in use, second by second; no panel if none of it was recorded."""
+    """Return a panel of how much of the GPUs was in use, second by second. No panel if none of it was recorded.
+
+    It has a row for each quantity in STRIP_ROWS that was recorded, shaded by its share of full load.
+    """
     rows = []
     for name, (quantity, full_load) in STRIP_ROWS.items():
         values = QUANTITY_BY_NAME[quantity].of(recording.columns)
@@ -165,7 +168,7 @@ def has_values(recording: Recording, name: str) -> bool:
 def stage_bars(times: Sequence[Stage]) -> Bars:
     """Return the time line of a run's stages: a bar for each, blue if the engine was busy, else grey.
 
-    A stage ends when the next begins. The last stage only marks the end and has no bar.
+    A stage ends when the next begins. The last stage has no bar, since it only marks the end of the run.
     """
     ends = [stage.start_s for stage in times[1:]]
     rows = []

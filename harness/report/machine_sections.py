@@ -44,7 +44,7 @@ def profile(report: RunReport) -> Iterator[Section]:
 def idle_text(profiled: Profile) -> str:
     """Return how long no kernel ran, how long a kernel took, and how long the gaps between kernels were, in words.
 
-    Figures that are not known are left out. Empty for a CPU, of which none are known.
+    Figures that are not known are left out. Empty for a profile of a CPU, in which none are known.
     """
     text = ""
     if profiled.idle_percent is not None:
@@ -77,7 +77,7 @@ def steps_text(profiled: Profile) -> Iterator[str]:
 def profile_tables(profiled: Profile) -> list[Table]:
     """Return a table of the time by kind, and one of the largest kernels or, on a CPU, operators.
 
-    Kernels also have the bytes that they moved, as far as they are known.
+    The table of kernels also has the bytes that each moved, as far as they are known.
     """
     is_gpu = profiled.device == "GPU"
     noun, time = "operators", "operators' self time"

@@ -60,10 +60,11 @@ def command_at_other_levels(summary: Summary, test: Outcome) -> str:
     quarter of the lowest level, or is empty if that is 1. If the highest tested level is within the limits, the command
     searches for the highest level that keeps them. Any other result has the command of `command_at_other_rate`.
     """
-    command, levels, kept_levels = summary.meta.command, summary.curve, kept_loads(summary)
+    command, levels = summary.meta.command, summary.curve
     is_over_limits = bool(test.reasons)
     if is_over_limits:
         lowest = levels[0].load if levels else test.load
+        kept_levels = kept_loads(summary)
         if kept_levels:
             level = max(kept_levels)
         elif lowest > 1:
@@ -71,7 +72,8 @@ def command_at_other_levels(summary: Summary, test: Outcome) -> str:
         else:  # There is no level below 1.
             return ""
         return command_with_flag(command, "--concurrency", f"{level:.0f}")
-    if test.details.limits_ms and levels and not levels[-1].reasons:
+    highest_is_within_limits = test.details.limits_ms and levels and not levels[-1].reasons
+    if highest_is_within_limits:
         return command_with_flag(command, "--concurrency", "max")
     return command_at_other_rate(summary, test)
 

@@ -38,11 +38,12 @@ def published_strips(summary: Summary) -> Iterator[Strip]:
     Nothing is yielded without a performance test, or for an endpoint, since the machine behind it is not known. A run
     of another model or other work is not placed among the results.
     """
-    test, count = summary.result, summary.gpus
+    test = summary.result
     if test is None or not summary.is_in_process:
         return
+    gpu_count = summary.gpus
     device = summary.system.cpu
-    if count:
+    if gpu_count:
         device = summary.system.gpus[0]
     rates: dict[Unit, Measured] = {"samples/s": test.samples_per_sec, "tokens/s": test.tokens_per_sec}
     for unit, rate in rates.items():
@@ -50,9 +51,9 @@ def published_strips(summary: Summary) -> Iterator[Strip]:
             continue
         # A rate of 0 means that the run has no place among the results: it is of another model or other work.
         placed_rate = rate if subject.is_reference(summary) else 0.0
-        drawn_strip = strip_of(subject.scenario_name(summary), device, count, placed_rate, unit)
-        if drawn_strip:
-            yield drawn_strip
+        strip = strip_of(subject.scenario_name(summary), device, gpu_count, placed_rate, unit)
+        if strip:
+            yield strip
 
 
 def short_name(device: str) -> str:

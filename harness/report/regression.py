@@ -433,7 +433,8 @@ def condition_entry(judgement: Judgement) -> dict[str, object]:
     The change is that of the metric or, for answers, the percentage of answers that changed. Fields without a value are
     null.
     """
-    change, percent, interval = judgement.change, None, None
+    change = judgement.change
+    percent = interval = None
     if change:
         percent = percent_of(change.mean)
         if change.has_interval:

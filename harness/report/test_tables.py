@@ -17,8 +17,8 @@ LATENCY_POINTS = (*(field.name for field in fields(Latency) if field.name != "ma
 def table_of_loads(summary: Summary) -> Table:
     """Return the table of the tests of a search or a curve, a row for each test, with the reason if it failed.
 
-    With a price per hour, a curve of levels has the cost of tokens. If a load was tested several times, the table has
-    the number of its tests and the range of their speeds.
+    If a price per hour is known, a curve over requests in flight has a column for the cost of tokens. If a load was
+    tested several times, a column has the number of its tests and the range of their speeds.
     """
     unit, price = summary.tests[0].unit, summary.price
     columns = test_table.columns(metrics.TABLE_BY_UNIT[unit], summary.tests, head=unit, load="load")

@@ -178,8 +178,8 @@ def stored_lines(results_dir: Path) -> Iterator[tuple[str, dict[str, object]]]:
 def write_index(results_dir: Path, template: str, kind: type[File], **more: object) -> None:
     """Write results_dir/index.md, newest run first, from the lines of the history that fit the pydantic model `kind`.
 
-    `template` is the file of the page's template. The template gets each line, with whether the run's folder is still
-    there, and the values in `more`.
+    `template` is the file of the page's template. The template gets the fitting lines, each with whether the run's
+    folder is still there, and the values in `more`.
     """
     runs = []
     for record in read_history(results_dir):

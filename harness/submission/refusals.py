@@ -246,7 +246,7 @@ def test06_refusals(entry: Entry) -> Refusals:
     """Yield what is wrong with TEST06, which is judged again from its log.
 
     The official checker asks for TEST06 only in the datacenter category. The test must have passed both by its recorded
-    verdict and by its log. The text file that is submitted must be what follows from the log.
+    verdict and by its log. The submitted text file (verify_accuracy.txt) must be what follows from the log.
     """
     if entry.config.category != "datacenter":
         return

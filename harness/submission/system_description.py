@@ -54,9 +54,9 @@ def engine_of(facts: RunFacts) -> str:
 def server_description(facts: RunFacts) -> Description:
     """Return the SERVER_FIELDS of the server that a run used: engine, weights and their type.
 
-    There are no such fields if the engine ran in the run's own process. A field that the server did not report is
-    empty. An engine without a version counts as not reported. The type of the weights is the value of --quantization
-    with which the server was started, or else that of --dtype.
+    There are no such fields if the engine ran in the run's own process. The engine is empty if the server did not
+    report its version. The type of the weights is the value of --quantization with which the server was started, or
+    else that of --dtype. It is empty if neither is known.
     """
     if not facts.config.endpoint:
         return {}
@@ -88,9 +88,9 @@ def describe(machine: System, facts: RunFacts | None = None, is_here: bool = Tru
     if machine.vllm_version:
         description["framework"] = f"vLLM {machine.vllm_version}"
     if facts and facts.config.endpoint:  # The engine is the server's, not the vLLM that is installed here.
-        served = server_description(facts)
-        description |= served
-        description["framework"] = served["served_engine"]
+        server_fields = server_description(facts)
+        description |= server_fields
+        description["framework"] = server_fields["served_engine"]
     if is_here:
         description |= machine_details()
     return description
