@@ -178,7 +178,8 @@ def idle_replicas(before: Sequence[str], after: Sequence[str]) -> tuple[int, int
         counts_before, counts_after = values_before[source], values_after[source]
         if len(counts_before) == len(counts_after):
             replicas += len(counts_after)
-            idle += sum(first == last for first, last in zip(counts_before, counts_after, strict=True))
+            for count_before, count_after in zip(counts_before, counts_after, strict=True):
+                idle += count_before == count_after  # A replica that computed no token adds one.
     return idle, replicas
 
 

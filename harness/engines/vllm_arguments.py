@@ -154,12 +154,13 @@ def check_quantization(model: ModelConfig) -> None:
     in_fp8 = str(model.quantization).startswith("fp8") or checkpoint.get("format") == "float-quantized"
     if current_platform.is_cpu() and in_fp8 and not current_platform.supports_fp8():
         raise UsageError("vLLM does not compute in fp8 on a CPU: use --quantization none and a model in 16 bits.")
-    quantization = model.quantization_config  # of a quantization on loading; None without one
+    quantization = model.quantization_config  # the settings of a quantization on loading; None without one
     # Methods name the linear layers that they quantize in `linear` or in `targets`. A method without the field `linear`
     # is assumed to quantize them.
     has_linear_layers = getattr(quantization, "linear", True) or getattr(quantization, "targets", None)
     has_experts = model.is_moe
-    if quantization is not None and not has_linear_layers and not has_experts:
+    quantizes_nothing = not has_linear_layers and not has_experts
+    if quantization is not None and quantizes_nothing:
         raise UsageError(
             f"--quantization {model.quantization} quantizes nothing in this model, only experts: use another, or none."
         )

@@ -335,8 +335,9 @@ def latency_summary(times: Iterable[Measured]) -> Latency | None:
     if not ranked:
         return None
     mean = sum(ranked) / len(ranked)
-    points = [statistics.percentile(ranked, float(share) / 100) for share in PERCENTILES]
-    return Latency(ranked[0], mean, ranked[-1], *points)
+    shares = [float(percent) / 100 for percent in PERCENTILES]
+    percentiles = [statistics.percentile(ranked, share) for share in shares]
+    return Latency(ranked[0], mean, ranked[-1], *percentiles)
 
 
 def clock_gap_ms(requests: Sequence[Request], samples: Sequence[Sample]) -> float:

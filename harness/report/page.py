@@ -85,7 +85,8 @@ def without_empty_heads(tokens: Iterable["Token"]) -> list["Token"]:
     rendered = list["Token"]()
     head = list["Token"]()  # the tokens of the head that is being read
     for token in tokens:
-        if token.type != "thead_open" and not head:
+        is_outside_heads = token.type != "thead_open" and not head
+        if is_outside_heads:
             rendered.append(token)
             continue
         head.append(token)

@@ -121,7 +121,7 @@ def interval_texts(test: Outcome) -> list[str]:
             points.append(f"{point} {number(test.at(kind, point))} ({interval_text(interval)})")
         if points:
             name = kind
-            if kind != "latency":
+            if kind != "latency":  # TTFT and TPOT are in capitals.
                 name = kind.upper()
             texts.append(f"{name} {', '.join(points)}")
     return texts
