@@ -85,9 +85,9 @@ def rows_of_server(report: RunReport) -> dict[str, str]:
     if not isinstance(most_in_flight, int | float):
         most_in_flight = None
     return {
-        "model it serves": str(reported.get("serves")),
+        "model it serves": str(reported.get("serves", "")),
         "endpoints": ", ".join(meta.endpoints),
-        "exchange": str(reported.get("exchange")),
+        "exchange": str(reported.get("exchange", "")),
         "requests in flight": f"at most {number(most_in_flight)} at each endpoint",
         "client processes": str(reported.get("client_processes", "")),
     }
