@@ -246,9 +246,10 @@ def others_cpu_text(runs: Runs) -> str:
 
 
 def are_of_two_sides(comparable_runs: Runs, runs: Runs) -> bool:
-    """Tell whether the runs that may be compared make at least two sides. Runs with the same label are one side.
+    """Tell whether the runs that may be compared make at least two sides.
 
-    If all runs of the comparison have the same label, each run is a side of its own.
+    `runs` are all runs of the comparison, and `comparable_runs` those of them that may be compared. Runs with the same
+    label are one side. But if all runs of the comparison have the same label, each run is a side of its own.
     """
     labels = {run.name for run in runs}
     comparable_labels = {run.name for run in comparable_runs}

@@ -162,6 +162,7 @@ class Matrix(NamedTuple):
         for cell in self.cells:
             figure = cell.figures[SPEED_NAME]
             if figure.value is not None:
+                # `places` has the cell's value on each axis of the matrix, by the name of the axis (`heads`).
                 title = joined_text(", ", *map(cell.places.get, self.heads))
                 part = StackedPart(0.0, figure.value, is_hollow=bool(cell.flaw))
                 rows.append(Bar(title, speed.show(figure), [part]))

@@ -91,7 +91,7 @@ class Judgement(NamedTuple):
     @property
     def figures(self) -> str:
         """The change and the values of both sides, in words, as far as the judgement has them."""
-        figures = [self.change_text, self.run]
+        figures = [self.change_text, self.run]  # `run` and `baseline` are the values of the two sides, as text.
         if self.baseline:
             figures.append(f"baseline {self.baseline}")
         return joined_text("; ", *figures)
