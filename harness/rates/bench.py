@@ -229,20 +229,21 @@ def probes_part(name: str, count: int, seconds: float = PROBE_S) -> TestPart:
 def keep_test(run: BenchmarkRun, plan: Plan, test: Outcome) -> Outcome:
     """Add a test to the tests in config.json, save the file at once, and return the outcome of the test's load.
 
-    If the same fixed concurrency was tested before, its tests become one outcome, which replaces the earlier one. Any
-    other test is added, even if its load was tested before.
+    If the same fixed concurrency was tested before, all its tests become one outcome, which replaces the earlier one
+    and is returned. Any other test is added, even if its load was tested before.
     """
-    tests = run.facts.probes
+    outcomes = run.facts.probes
     is_fixed_concurrency = test.unit == ClosedLoop.unit
-    tests_of_same_load = [probe for probe in tests if is_same_load(probe, test)]
-    if is_fixed_concurrency and tests_of_same_load:
-        earlier = tests_of_same_load[0]
+    outcomes_of_same_load = [outcome for outcome in outcomes if is_same_load(outcome, test)]
+    if is_fixed_concurrency and outcomes_of_same_load:
+        earlier = outcomes_of_same_load[0]
         earlier_folders = earlier.repeats or [earlier.folder]  # It may itself be the outcome of several tests.
         logged_tests = [TestRun.read(run.folder.path / folder, plan) for folder in (*earlier_folders, test.folder)]
-        test = level_of(logged_tests, plan, run.folder.path)  # one outcome of all these tests
-        tests[tests.index(earlier)] = test
-    else:
-        tests.append(test)
+        of_all_tests = level_of(logged_tests, plan, run.folder.path)
+        outcomes[outcomes.index(earlier)] = of_all_tests
+        run.save()
+        return of_all_tests
+    outcomes.append(test)
     run.save()
     return test
 

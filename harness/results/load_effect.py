@@ -80,13 +80,14 @@ def blocks_of(recording: Recording, begin_s: float, end_s: float) -> tuple[list[
 def half_width_of_slope(slope: float, load_offsets: Sequence[float], speed_offsets: Sequence[float]) -> float:
     """Return half the width of the interval of a fitted slope. The offsets are those that it was fitted to.
 
+    They are what is left of loads and speeds once their means and their trends over time are taken out.
     Neighbouring blocks of time resemble each other, so that they tell less than independent ones. The interval is wider
     by the factor that follows from the correlation of neighbours (Bartlett 1935).
     """
     residuals = [speed - slope * load for load, speed in zip(load_offsets, speed_offsets, strict=True)]
-    correlation = lag_correlation(residuals) * lag_correlation(load_offsets)  # never negative
+    correlation = lag_correlation(residuals) * lag_correlation(load_offsets)  # Neither factor is negative.
     inflation = (1 + correlation) / (1 - correlation)
-    fitted_numbers = 3  # height, slope and trend
+    fitted_numbers = 3  # those of the speed: its mean, its trend over time, and the slope
     remaining = len(residuals) - fitted_numbers
     variance = sum(residual**2 for residual in residuals) / remaining
     standard_error = sqrt(inflation * variance / sum(offset**2 for offset in load_offsets))
