@@ -122,6 +122,7 @@ def test_a_run_ends_with_a_report(tmp_path: Path) -> None:
         done = run(tmp_path, "--endpoint", fake.address, *flags)
     estimate = files.read(done.folder / quick.FILE, quick.Estimate)
     assert done.code == (0 if estimate.ranges else 1), done.output
-    assert estimate.tpot_alone_ms is None
-    assert "TPOT unknown" in done.output, done.output
+    # The server sends an answer at once, but on a busy machine its pieces may come apart.
+    assert estimate.tpot_alone_ms is None or estimate.tpot_alone_ms > 0
+    assert ("TPOT unknown" in done.output) == (estimate.tpot_alone_ms is None), done.output
     assert (done.folder / "report.html").exists() and (done.folder / "report.md").exists()
