@@ -71,6 +71,7 @@ class Fake:
     scores: tuple[float, ...] = ()  # log-probabilities that it gives of the tokens it is asked for by id
     delay_s: float = 0.0
     pause_s: float = 0.0  # between the first message of a stream and the rest
+    in_one_piece: bool = False  # whether a stream is one write, so that all its tokens arrive at one time
     port: int = 0
     address: str = ""
     asked: list[dict[str, Any]] = field(default_factory=list)
@@ -187,7 +188,7 @@ class Fake:
         if fault == "no JSON":
             return web.Response(text="<html>gateway</html>")
         if fault == "endless":
-            return await self.endless(request, b"data: " + self.message(body, TOKENS[:1], TEXT[:2], None) + b"\n\n")
+            return await self.endless(request, self.event(self.message(body, TOKENS[:1], TEXT[:2], None)))
         answers: dict[str, list[Any]] = {"long": TOKENS * 50, "words": ["a", "b"], "one": TOKENS[:1], "empty": []}
         answers |= {"foreign": [33, 10**6]}
         tokens, text = answers.get(fault, TOKENS), "" if fault == "empty" else TEXT
@@ -211,21 +212,28 @@ class Fake:
                 await response.write(frame.encode())
                 await asyncio.sleep(0.02)
             return response
-        await response.write(b"data: " + self.message(body, tokens[:1], text[:2], None) + b"\n\n")
+        first = self.event(self.message(body, tokens[:1], text[:2], None))
+        rest = self.event(self.message(body, tokens[1:], text[2:], self.end))
+        if "stream_options" in body:
+            rest += self.event(json.dumps({"choices": [], "usage": self.counts(body)}).encode())
+        rest += self.event(b"[DONE]")
+        if self.in_one_piece and not fault:
+            await response.write(first + rest)
+            return response
+        await response.write(first)
         if fault == "half":
             request.transport.close()  # type: ignore[union-attr]
-            return response
-        if fault == "error":
+        elif fault == "error":
             await response.write(b'data: {"error": {"message": "out of memory"}}\n\n')
         elif fault in ("", "long", "words", "foreign", "no ids", "one", "empty"):
             await asyncio.sleep(self.pause_s)
-            await response.write(b"data: " + self.message(body, tokens[1:], text[2:], self.end) + b"\n\n")
-            if "stream_options" in body:
-                await response.write(
-                    b"data: " + json.dumps({"choices": [], "usage": self.counts(body)}).encode() + b"\n\n"
-                )
-            await response.write(b"data: [DONE]\n\n")
+            await response.write(rest)
         return response
+
+    @staticmethod
+    def event(message: bytes) -> bytes:
+        """A message as one event of a stream."""
+        return b"data: " + message + b"\n\n"
 
     def refuse(self, request: web.Request) -> web.Response:
         """What a server says that is full."""
