@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import inf
+from statistics import linear_regression
 from typing import NamedTuple
 
 from harness.config.patterns import SURE_QUERIES
@@ -131,10 +132,11 @@ class Measurements:
 
     @property
     def rate_by_curve(self) -> float | None:
-        """The rate at which a p99 reaches its limit, by a line through two probes; None while the model is trusted.
+        """The rate at which a p99 reaches its limit, by a line through the probes; None while the model is trusted.
 
         The model chose the probes' rates. If probes at two clearly different rates were over a limit, the model is
-        wrong, and the line decides. None also if p99 does not rise along the line.
+        wrong, and the line decides. It is drawn through the two probes with the result between them, or fitted to all
+        if the result is below them. None also if p99 does not rise along the line.
         """
         points = self.steady_points  # pairs (rate, p99 as a share of its limit), by ascending rate
         over_limit = [(rate, share) for rate, share in points if share > 1]
@@ -149,7 +151,7 @@ class Measurements:
         clearly_lower = [(rate, share) for rate, share in points if (1 + SAME_RATE_SHARE) * rate < lowest_rate]
         if clearly_lower:  # A point within the limits and one over a limit have the result between them.
             return rate_on_line(clearly_lower[-1], lowest_over_limit)
-        return rate_on_line(lowest_over_limit, clearly_higher[0])
+        return rate_on_fitted_line(points)  # Beyond the points, chance in any two of them would mislead.
 
     @property
     def steady_points(self) -> list[tuple[float, float]]:
@@ -185,6 +187,22 @@ class Measurements:
         settled_s = max(CONFIRMING_S, SETTLED * latency_s)
         # A probe must have the queries that early stopping needs, but takes no longer than the full test itself.
         return max(probe_s(rate, self.goal), min(settled_s, self.goal.full_s(rate)))
+
+
+def rate_on_fitted_line(points: Sequence[tuple[float, float]]) -> float | None:
+    """Return the rate at which a p99 reaches its limit, by the line that fits all tests best (least squares).
+
+    Each point is a test's rate and its p99 as a share of the limit; their rates are in ascending order, and not all
+    equal. The line is fitted to one over the share, which falls nearly in a straight line over the rate. None if it
+    does not fall.
+    """
+    rates, shares = zip(*points, strict=True)
+    slope, one_over_share_at_zero = linear_regression(rates, [1 / share for share in shares])
+    if slope >= 0:
+        return None
+    rate: float = (1 - one_over_share_at_zero) / slope
+    least_rate: float = LEAST_RATIO * rates[0]  # Farther below all tests, the line would be a guess.
+    return max(rate, least_rate)
 
 
 def rate_on_line(low: tuple[float, float], high: tuple[float, float], share: float = 1.0) -> float | None:

@@ -15,7 +15,7 @@ from harness.report.subject import NOT_COMPARABLE, subject_of
 from harness.report.test_tables import rows_of_levels
 from harness.results import advice, metrics
 from harness.results.accuracy import Accuracy
-from harness.results.outcome import AT_MOST_SIGN, Doubt, Outcome
+from harness.results.outcome import AT_MOST_SIGN, Doubt, Outcome, kept_below_failures
 from harness.results.summary import Summary
 from harness.runs.run_folder import TEST_FOLDERS
 
@@ -62,7 +62,7 @@ def title_without_speed(summary: Summary) -> str:
     """Return the title of a run whose speed was not measured: the gate's verdict, or why there is no result.
 
     A run that ended early has neither. Its title says why it ended, and names the highest load that had kept its
-    limits.
+    limits below all loads that had not.
     """
     if summary.gate == "FAIL":
         text = "accuracy FAIL: the answers differ from the reference"
@@ -73,7 +73,7 @@ def title_without_speed(summary: Summary) -> str:
         return f"accuracy {summary.gate}"
     text = joined_text(": ", "No result", summary.meta.ended)
     # The tone leaves out levels that were not judged because the machine was busy.
-    kept_levels = [outcome for outcome in summary.curve if outcome.has_kept and outcome.verdict.tone == "good"]
+    kept_levels = [level for level in kept_below_failures(summary.curve) if level.verdict.tone == "good"]
     if kept_levels:
         text += f"; {kept_levels[-1].text} kept its limits until then"
     return text

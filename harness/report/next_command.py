@@ -2,7 +2,7 @@
 
 from harness.config.patterns import Poisson
 from harness.core.processes import command_with_flag
-from harness.results.outcome import Outcome
+from harness.results.outcome import Outcome, kept_below_failures
 from harness.results.summary import Summary
 
 
@@ -25,8 +25,8 @@ def next_command(summary: Summary) -> str:
 
 
 def kept_loads(summary: Summary) -> list[float]:
-    """Return the loads of a search or a curve that kept their limits, in order."""
-    return [outcome.load for outcome in summary.curve if outcome.has_kept]
+    """Return the loads of a search or a curve that kept their limits below all that did not, in order."""
+    return [test.load for test in kept_below_failures(summary.curve)]
 
 
 def command_after_interruption(summary: Summary) -> str:

@@ -488,6 +488,18 @@ def deciding_tests(outcomes: Iterable[Outcome]) -> list[Outcome]:
     return sorted(last_by_load.values(), key=load_of)
 
 
+def kept_below_failures(outcomes: Iterable[Outcome]) -> list[Outcome]:
+    """Return the tests that kept their limits at a load below all loads that did not, sorted by load.
+
+    A load above one that failed does not count: a short probe may keep limits that a full test at a lower rate breaks.
+    A test that was only too short for LoadGen's verdict did not fail.
+    """
+    tests = sorted(outcomes, key=load_of)
+    failed_loads = [test.load for test in tests if not test.has_kept and not test.is_short]
+    lowest_failed_load = min(failed_loads, default=inf)
+    return [test for test in tests if test.has_kept and test.load < lowest_failed_load]
+
+
 def best_load(outcomes: Iterable[Outcome]) -> Outcome | None:
     """Return the deciding test with the most output tokens/s among the loads that kept their limits.
 

@@ -27,7 +27,7 @@ from harness.rates.full_tests import (
     rate_that_waits_allow,
 )
 from harness.rates.goal import Goal
-from harness.rates.measurements import ROOM_SHARE, Measurements, rate_on_line
+from harness.rates.measurements import ROOM_SHARE, Measurements, rate_on_fitted_line, rate_on_line
 from harness.rates.prediction import rate_toward_limit
 from harness.rates.server_model import LoneRequest
 from harness.rates.simulation import allowed_late
@@ -153,6 +153,15 @@ def test_a_line_through_two_tests() -> None:
     assert rate_on_line((50, 1.0), (60, 1.0)) is None
 
 
+def test_a_line_through_many_tests() -> None:
+    """Of two it is the line through both; a third one at a higher rate weighs more than a small slope between two."""
+    points = [(50, 1.1), (60, 1.375)]
+    assert rate_on_fitted_line(points) == pytest.approx(rate_on_line(*points))
+    assert rate_on_fitted_line([(50, 1.1), (52, 1.101), (60, 1.375)]) == pytest.approx(46.2, abs=0.1)
+    assert rate_on_fitted_line([(50, 1.2), (60, 1.1)]) is None
+    assert rate_on_fitted_line([(50, 1.100), (60, 1.101)]) == 25
+
+
 RECORDED = json.loads((Path(__file__).parent / "recorded.json").read_text())
 INTERACTIVE = Goal(600, 13368, 500, 30, 13368, 18209322760996052031)
 
@@ -200,6 +209,35 @@ def test_two_overloads_are_no_line_to_the_limit() -> None:
     goal = INTERACTIVE._replace(seed=SEEDS_BY_ROUND["6.1"].schedule)
     found = Measurements(goal, LONE, recorded("Interactive, a host that leaves the GPU idle"))
     assert 40 < first_rate(found) < 45
+
+
+SLOWED = "Interactive, a host whose CPU slowed in minutes"
+
+
+@pytest.mark.slow
+def test_two_overloads_of_nearly_one_p99_are_no_line_to_the_limit() -> None:
+    """48.93 queries/s had a p99 of 1.163 of its limit and 52.29 one of 1.171, though 48.43 had held.
+
+    A line through the two led to a probe at 24.46.
+    """
+    until_then = recorded(SLOWED)[:6]
+    found = Measurements(INTERACTIVE, LONE, until_then)
+    assert 46 < found.candidate.rate < 49
+
+
+def test_a_cap_that_did_not_keep_tpot_leaves_no_room() -> None:
+    """At most 208 ran: TPOT kept its limit while saturated, but not in probes at 47.05 and 48.93 queries/s.
+
+    A full test at 45.35 was VALID with a TPOT p99 of 28.94 of 30 ms. One at 46.54 followed, for nine minutes.
+    """
+    *probes, held = recorded(SLOWED)
+    tests = FullTests([held], probes, INTERACTIVE, LONE)
+    assert tests.server is not None and tests.server.is_capped
+    assert not tests.has_cap_kept_tpot
+    assert tests.share(held) == pytest.approx(28.94 / 30, rel=1e-3)
+    assert tests.next_rate is None
+    kept_tpot = [probe for probe in probes if probe.tpot_ms.p99 < 30]
+    assert FullTests([held], kept_tpot, INTERACTIVE, LONE).has_cap_kept_tpot
 
 
 def test_a_valid_test_whose_queue_grew_is_not_called_invalid() -> None:

@@ -13,8 +13,8 @@ from harness.core import files
 from harness.core.errors import UsageError
 from harness.core.schema import SCHEMA
 from harness.loadgen.log_entries import LogError
+from harness.report import answer, run_summary
 from harness.report import report as rendering
-from harness.report import run_summary
 from harness.results.accuracy import ScoresFile
 from harness.results.summary import Run
 from harness.runs import run_lock
@@ -74,6 +74,22 @@ def test_a_valid_test_counts_though_the_next_one_was_interrupted(tmp_path: Path,
     assert test and test.valid and test.folder == ("Performance" if log == "whole" else "Attempts/1")
     assert re.search(r"\| ended early \| interrupted \|\n\| VALID \|", page)
     assert EARLY in "\n".join(map(str, summary.meta.deviations))
+
+
+@pytest.mark.parametrize(("failed_qps", "kept_qps"), [(51.23, 40), (60, 52.33), (30, None)])
+def test_a_probe_above_a_failed_test_kept_no_limits(tmp_path: Path, failed_qps: float, kept_qps: float | None) -> None:
+    """On an H200 a probe at 52.33 queries/s kept its limits for a minute, and a full test at 51.23 failed."""
+    folder = example_runs.run(tmp_path / "run", scenario="server", server_target_qps="max")
+    shutil.rmtree(folder / "Performance")
+    run = RunFolder(tmp_path, "run")
+    probes = [example_runs.probe(qps, True, 10, qps, 5, 9) for qps in (40.0, 52.33)]
+    failed = example_runs.probe(failed_qps, False, 3000, 51, 5, 110)
+    example_runs.note(run, probes=probes, attempts=[failed])
+    run.set_status("interrupted", "interrupted")
+    run_lock.forget_locks()
+    title = answer.title(rendering.build_report(folder))
+    kept = "" if kept_qps is None else f"; {kept_qps:g} queries/s kept its limits until then"
+    assert title == f"No result: interrupted{kept}"
 
 
 def test_a_test_that_was_cut_short_is_no_result(tmp_path: Path) -> None:
