@@ -11,7 +11,7 @@ from harness.core.formatting import Measured, number, plural
 from harness.report.charts import Point, Scale
 from harness.results import metrics, test_table
 from harness.results.gpu_time import GpuTime
-from harness.results.outcome import Doubt, Outcome
+from harness.results.outcome import Doubt, Outcome, load_of
 from harness.results.summary import CURVE_UNITS, Summary
 from harness.runs.run_folder import TEST_FOLDERS
 
@@ -35,7 +35,7 @@ class LoadPoint(NamedTuple):
     stands: bool  # whether it may be the best load of the picture
     is_full: bool  # whether it is a test of full length, not a probe
     spent: GpuTime | None  # the shares of the GPU's time in it
-    overruled: str = ""  # the test of the same load that has another outcome and counts instead
+    overruled: str = ""  # the test that has another outcome and counts instead
 
     @property
     def gain(self) -> float:
@@ -129,7 +129,8 @@ def loads_of(summary: Summary) -> list[LoadPoint]:
     """Return a point for each test, in the order of the loads. If the run's own test is not among them, it comes last.
 
     If a load was tested several times, its last test decides about it. At the load of the run's own test, that test
-    decides in place of those that passed. Only a test that decides may be the best load of the picture.
+    decides in place of those that passed. If a probe passed above the rate of a full test that failed, the full test
+    decides. Only a test that decides may be the best load of the picture.
     """
     own_test, gpu_times = separate_result(summary), gpu_times_of(summary)
     has_idle_test = any(Doubt.BUSY not in test.doubts for test in summary.tests)  # on an idle machine
@@ -142,6 +143,8 @@ def loads_of(summary: Summary) -> list[LoadPoint]:
             deciding_test = own_test
         # Probes at a rate are short: only attempts are full tests. With any other load, all tests have one length.
         is_full = test.unit in CURVE_UNITS or is_attempt(test, summary)
+        if not is_full and has_passed(test):
+            deciding_test = failed_full_test_below(test.load, summary) or deciding_test
         load_points.append(
             LoadPoint(
                 test,
@@ -158,9 +161,21 @@ def loads_of(summary: Summary) -> list[LoadPoint]:
     return load_points
 
 
-def is_same_load(test: Outcome, own_test: Outcome) -> bool:
-    """Tell whether a test had the load of the run's own test, up to rounding."""
-    return isclose(test.load, own_test.load, rel_tol=1e-3)
+def failed_full_test_below(rate: float, summary: Summary) -> Outcome | None:
+    """Return the full test with the lowest rate that failed, if that rate is below the given one; else None."""
+    full_tests = [*(summary.run.attempts or [])]
+    if summary.result is not None:
+        full_tests.append(summary.result)
+    failed = [test for test in full_tests if not has_passed(test) and not test.is_short]
+    lowest = min(failed, key=load_of, default=None)
+    if lowest is None or lowest.load >= rate:
+        return None
+    return lowest
+
+
+def is_same_load(test: Outcome, other: Outcome) -> bool:
+    """Tell whether two tests had the same load, up to rounding."""
+    return isclose(test.load, other.load, rel_tol=1e-3)
 
 
 def point_of_result(test: Outcome, spent: GpuTime | None) -> LoadPoint:
@@ -246,9 +261,14 @@ def may_be_best_load(test: Outcome, has_idle_test: bool) -> bool:
 
 
 def overruled_by(test: Outcome, deciding_test: Outcome, own_test: Outcome | None) -> str:
-    """Return, in words, which test of the same load has another outcome and counts instead; empty if there is none."""
+    """Return, in words, which test has another outcome and counts instead; empty if there is none.
+
+    It is a test of the same load, or a full test at a lower rate.
+    """
     if deciding_test.has_kept == test.has_kept:
         return ""
+    if not is_same_load(test, deciding_test):
+        return f"the full test at {deciding_test.text}"
     if deciding_test is own_test:
         return "the full test"
     return "a later test"

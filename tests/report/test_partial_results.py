@@ -15,6 +15,7 @@ from harness.core.schema import SCHEMA
 from harness.loadgen.log_entries import LogError
 from harness.report import answer, run_summary
 from harness.report import report as rendering
+from harness.report.load_view import LoadPicture
 from harness.results.accuracy import ScoresFile
 from harness.results.summary import Run
 from harness.runs import run_lock
@@ -87,9 +88,14 @@ def test_a_probe_above_a_failed_test_kept_no_limits(tmp_path: Path, failed_qps: 
     example_runs.note(run, probes=probes, attempts=[failed])
     run.set_status("interrupted", "interrupted")
     run_lock.forget_locks()
-    title = answer.title(rendering.build_report(folder))
+    summary = rendering.build_report(folder)
     kept = "" if kept_qps is None else f"; {kept_qps:g} queries/s kept its limits until then"
-    assert title == f"No result: interrupted{kept}"
+    assert answer.title(summary) == f"No result: interrupted{kept}"
+    picture = LoadPicture.of(summary, summary.scenario.limits)
+    assert picture is not None
+    assert (picture.best and picture.best.test.load) == kept_qps
+    overruled = [point.test.load for point in picture.loads if point.overruled]
+    assert overruled == [qps for qps in (40.0, 52.33) if qps > failed_qps]
 
 
 def test_a_test_that_was_cut_short_is_no_result(tmp_path: Path) -> None:
