@@ -42,7 +42,7 @@ def run_sweep(state: SweepState, lanes: Sequence[Lane], display: Display, runner
     """Run the chosen experiments that are not finished yet, write the report, and return the exit code.
 
     `runner` replaces the one that starts run.py. The report is written however the sweep ends, unless it is interrupted
-    outside of a job. Raises BenchmarkError if the sweep fails.
+    before the first run. Raises BenchmarkError if the sweep fails.
     """
     folder, options = state.folder, state.options
     size = f"{len(state.chosen)} configurations, {plural(options.repeat, 'round')}"
@@ -53,7 +53,12 @@ def run_sweep(state: SweepState, lanes: Sequence[Lane], display: Display, runner
         try:
             # Each run.py inherits the lock, so the folder stays locked while a run that outlived its sweep goes on.
             runner = runner or runner_of(state, lanes, display, lock)
-            is_interrupted = run_rounds(state, Crew(state, runner, display), lanes)
+            try:
+                is_interrupted = run_rounds(state, Crew(state, runner, display), lanes)
+            except KeyboardInterrupt:  # It came between two runs, for example while GPU memory was waited for.
+                if not state.kept.records:
+                    raise
+                is_interrupted = True
             return finish_sweep(state, is_interrupted, display)
         except KeyboardInterrupt:
             folder.fail("interrupted")

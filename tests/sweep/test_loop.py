@@ -188,7 +188,7 @@ def test_the_next_one_waits_for_the_gpus_memory(monkeypatch: pytest.MonkeyPatch)
     assert experiment.wait_for_gpu_memory(done, 0, Lane()).reason.startswith("GPU memory")
 
 
-def test_an_interruption_while_memory_is_waited_for_costs_no_record(
+def test_an_interruption_while_memory_is_waited_for_costs_no_record_and_no_report(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     few = sweep_file.load_sweep(written(tmp_path, SHORT + "isolation:\n  - {name: a, set: {seed: 1}}\n"))
@@ -199,7 +199,10 @@ def test_an_interruption_while_memory_is_waited_for_costs_no_record(
             state, [Lane()], display, lambda job, lane, watch: ExperimentRecord(BASELINE, 0, "complete")
         )
     assert code == INTERRUPTED
-    assert [record.status for record in sweep_report.read_state(state.folder.path).records] == ["complete"]
+    folder = state.folder.path
+    assert [record.status for record in sweep_report.read_state(folder).records] == ["complete"]
+    assert json.loads((folder / "status.json").read_text())["status"] == "interrupted"
+    assert "--resume" in (folder / "report.md").read_text() and (folder / "report.html").exists()
 
 
 @pytest.mark.parametrize(
