@@ -197,12 +197,12 @@ def render(arguments: Arguments) -> None:
 
 
 def print_matrix(arguments: Arguments, axes: list[str]) -> None:
-    """Print a table of the runs, and in which settings the runs differ.
+    """Print a table of the runs, and in which settings the runs differ. With --csv and --plot, also write files of it.
 
-    `axes` are properties of a run, such as its GPU and its workload. The table has a row for each run, or for each
-    level of a run if the batch is an axis, sorted by the axes. With --of it has one metric alone, by two axes: one
-    down, one across. With --csv and --plot, also write the table and a picture. Raises UsageError for an axis, a metric
-    or a --reference that the runs do not have.
+    `axes` are properties of a run, such as its GPU and its workload. The table has a row for each run, sorted by the
+    axes. If the batch is an axis, it has a row for each batch that a run tested. With --of METRIC (`arguments.metric`)
+    it is a cross table: the values of one axis down, those of another across, and the metric in the cells. Raises
+    UsageError for an axis, a metric or a --reference that the runs do not have.
     """
     runs = read_runs(arguments.run, arguments.results_dir)
     matrix = Matrix.of([run.summary for run in runs], axes, arguments.reference)

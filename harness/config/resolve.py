@@ -123,24 +123,31 @@ def query_samples(config: RunConfig, count: int) -> int:
 def known_rate(config: RunConfig, count: int, replay: Replay | None) -> float | None:
     """Return the queries a second, if they are known before the engine is loaded.
 
-    The rate is a trace's, the user's, or the mean of a ramp's two ends. None if it has to be measured, if several rates
-    are given, or if the load has none. Raises UsageError if a test of `count` queries would take longer than is
-    allowed, at the rate or at the lowest of several.
+    None if the rate has to be measured, if several rates are given, or if the load has no rate. Raises UsageError if a
+    test of `count` queries would take longer than is allowed, at the rate or at the lowest of several.
     """
-    pattern = config.scenario_rules.pattern
-    rate: object = None  # a number, several numbers, or a word such as "auto"
-    # The flag of any other load gives a number of samples or of requests in flight.
-    is_load_a_rate = pattern.rate_flag.endswith("_qps")
-    if is_load_a_rate:
-        rate = getattr(config, pattern.rate_flag)
-    if replay:
-        rate = replay.rate
-    elif rate == "auto" and config.rate_ends:  # the ends of a ramp
-        rate = sum(config.rate_ends) / 2
+    rate = given_rate(config, replay)
     lowest = min(rate) if isinstance(rate, tuple) else rate
-    if pattern.is_rated and isinstance(lowest, float):
+    if config.scenario_rules.pattern.is_rated and isinstance(lowest, float):
         check_duration(config, count, lowest)
     return rate if isinstance(rate, float) else None
+
+
+def given_rate(config: RunConfig, replay: Replay | None) -> float | str | tuple[float, ...] | None:
+    """Return the rate as it is given: a number, several numbers, or a word such as "auto".
+
+    It is that of a replayed trace, the mean of a ramp's two ends, or what the user's flag says. None if the flag of the
+    load gives a number of samples or of requests in flight instead of a rate.
+    """
+    if replay:
+        return replay.rate
+    rate_flag = config.scenario_rules.pattern.rate_flag
+    if not rate_flag.endswith("_qps"):
+        return None
+    rate: float | str | tuple[float, ...] | None = getattr(config, rate_flag)
+    if rate == "auto" and config.rate_ends:
+        return sum(config.rate_ends) / 2
+    return rate
 
 
 def check_duration(config: RunConfig, count: int, rate: float) -> None:

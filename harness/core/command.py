@@ -245,16 +245,15 @@ def check_parameter(parameter: TyperArgument | TyperOption, value: object) -> No
 def check_flag_value(flag: str, parameter: TyperOption, value: str) -> None:
     """Raise UsageError for a number with other digits than ASCII or with an underscore, which Python would accept.
 
-    Raises it also for an empty value, except for a flag with a default that is no path, such as --label "".
+    Raises it also for an empty value, unless the flag has a default and takes no path: --label "" is no label.
     """
     kind = parameter.bare_type()
     if kind in ("int", "float") and has_other_digits(value):
         raise UsageError(f"{flag} takes a number; got {value!r}.")
-    if value:
-        return
-    if kind == "Path":
+    is_empty = value == ""
+    if is_empty and kind == "Path":
         raise UsageError(f"{flag} needs a non-empty path.")
-    if parameter.default is None:
+    if is_empty and parameter.default is None:
         raise UsageError(f"{flag} needs a non-empty value.")
 
 

@@ -259,13 +259,13 @@ def report_rows(summary: Summary) -> list[tuple[Metric, str]]:
     """
     test = summary.result
     is_streamed = summary.scenario.pattern.is_streamed
-    counts_steady_part = test and not test.details.is_whole
+    is_speed_of_steady_part = test is not None and not test.details.is_whole
     texts = []
     for metric in metrics_of("report"):
         if is_streamed and metric.name.startswith("latency_"):
             continue  # The table of all latencies shows it.
-        if counts_steady_part and metric.name == "steady_tokens_per_sec":
-            continue  # The output tokens/s, a line above, are then the same number.
+        if is_speed_of_steady_part and metric.name == "steady_tokens_per_sec":
+            continue  # The row of the output tokens/s has the same number then.
         if metric.figure(summary).value is not None:
             texts.append((metric, metric.shown(summary)))
     return texts

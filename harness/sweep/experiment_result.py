@@ -118,8 +118,8 @@ class ExperimentResult:
         return [*self.paired_runs.values()]
 
     @property
-    def runs_of_both(self) -> list[ExperimentOutcome]:
-        """All runs of the baseline and of this experiment that are compared with each other."""
+    def compared_runs(self) -> list[ExperimentOutcome]:
+        """The runs of the baseline and of this experiment that are compared with each other; empty without pairs."""
         return [*chain.from_iterable(self.pairs)]
 
     @property
@@ -238,12 +238,12 @@ class ExperimentResult:
 
         If no runs are compared, it is the greatest among all complete runs of this experiment.
         """
-        return greatest_load(self.runs_of_both or self.complete)
+        return greatest_load(self.compared_runs or self.complete)
 
     @property
     def has_known_load(self) -> bool:
         """Tell whether each compared test recorded how much of the engine's time other programs took."""
-        return all(run.others_cpu_share is not None for run in self.runs_of_both)
+        return all(run.others_cpu_share is not None for run in self.compared_runs)
 
     def on_busy_machine(self, change: Change, metric: Metric) -> Change:
         """Return a change with an interval that allows for what other programs took during the
@@ -272,7 +272,7 @@ class ExperimentResult:
 
         LoadGen's INVALID is not among them, since `is_valid` tells it.
         """
-        flaws = flaws_of(self.runs_of_both or self.runs)
+        flaws = flaws_of(self.compared_runs or self.runs)
         return [flaw for flaw in flaws if flaw != INVALID]
 
     @property

@@ -392,15 +392,16 @@ def other_work_lines(report: SweepReport, base: ExperimentResult) -> Iterator[Li
 
 
 def uneven_work_lines(report: SweepReport) -> Iterator[Line]:
-    """Yield a line that names the experiments whose compared tests made clearly different numbers of tokens.
+    """Yield a line that names the experiments whose runs made clearly different numbers of tokens; none without any.
 
-    Each Offline test finds its own length, in whole passes over the samples. With few samples, some tests send them
-    once and others twice, and the longer test is the faster one whatever the settings are.
+    The runs of an experiment are taken with those of the baseline that they are compared with. Each Offline test finds
+    its own length, in whole passes over the samples. With few samples, some tests send them once and others twice, and
+    the longer test is the faster one whatever the settings are.
     """
     names = []
     for result in report.rows:
-        compared_runs = result.runs_of_both or result.runs
-        tokens = [run.output_tokens for run in compared_runs if run.output_tokens]
+        runs = result.compared_runs or result.runs
+        tokens = [run.output_tokens for run in runs if run.output_tokens]
         if tokens and max(tokens) > MOST_TOKENS_RATIO * min(tokens):
             names.append(result.name)
     if names:
