@@ -231,7 +231,7 @@ class FullTests(NamedTuple):
         `drift` is the change of the server's speed during the test. `shares` are the p99 of TTFT and of TPOT, as shares
         of their limits.
         """
-        rate = server.rate_after(test, shares, test_goal=self.goal, goal=self.goal)
+        rate = server.rate_by_p99_of(test, shares, test_goal=self.goal, goal=self.goal)
         # If the server became faster during the test, the p99 is of the time when the server was slower.
         has_become_faster = test.has_held and drift > 0
         if rate < inf and not has_become_faster:

@@ -27,7 +27,7 @@ class Candidate(NamedTuple):
     rate: float
     reason: str
     seconds: float = 0.0
-    is_bound: bool = False  # No measurement shows a limit, so the highest rate may be higher.
+    is_limit_unknown: bool = False  # No measurement shows a limit, so the highest rate may be higher.
 
 
 def probe_s(rate: float, goal: Goal, least_s: float = PROBE_S) -> float:
@@ -59,28 +59,23 @@ class Measurements:
         return any(probe.queue for probe in self.probes)
 
     def implied_rate(self, probe: Outcome) -> float:
-        """Return the rate that a full test should keep, judged by one probe; infinity if the probe shows no limit."""
+        """Return the rate that a full test should keep, judged by one probe; infinity if the probe shows no limit.
+
+        The probe corrects the rate that the model of the server gives, except in three cases. If no rate keeps the
+        limits, the rate is 0 whatever the probe shows. An overload, or a p99 far over its limit, shows only the
+        server's capacity, which the model knows already.
+        """
         # The model takes from its last test how much answers slow each other down, so the probe to judge comes last,
         # even if it is among the others already.
-        tests = [*self.probes, probe]
-        server = ServerModel.fit(self.lone, tests, self.goal)
-        rate = server.highest_rate(self.goal)
+        server = ServerModel.fit(self.lone, [*self.probes, probe], self.goal)
+        rate_by_model = server.highest_rate(self.goal)
         shares = self.goal.shares(probe)
         is_far_over_limit = max(shares) > FAR_OVER_SHARE
-        if not rate or is_overloaded(probe, self.goal) or is_far_over_limit:
-            # If no rate keeps the limits (0), the probe changes nothing. An overload, or a p99 far over its limit,
-            # shows only the server's capacity, which the model knows already.
-            return rate
-        rate_by_p99 = server.rate_after(probe, shares, test_goal=self.goal.of_test(probe), goal=self.goal)
-        if rate_by_p99 < inf:  # The probe's p99 shows a limit, and so corrects the model.
-            rate = rate_by_p99
-        queue = probe.queue
-        if queue is not None and queue.has_grown and probe.valid:
-            # The latencies kept their limits only because the probe was short: more queries came than were completed.
-            # Random gaps make the sent rate (`probe.rate`) differ from the rate that was asked for (`probe.load`). The
-            # completed queries belong to the sent rate, but the result is a rate to ask for.
-            rate = min(rate, queue.completed * probe.load / probe.rate)
-        return rate
+        if not rate_by_model or is_overloaded(probe, self.goal) or is_far_over_limit:
+            return rate_by_model
+        rate_by_p99 = server.rate_by_p99_of(probe, shares, test_goal=self.goal.of_test(probe), goal=self.goal)
+        rate = rate_by_p99 if rate_by_p99 < inf else rate_by_model  # At infinity, the p99 show no limit.
+        return min(rate, rate_by_growth(probe))
 
     def is_late(self, probe: Outcome) -> bool:
         """Tell whether a probe's TTFT was over its limit although its queue did not grow.
@@ -104,7 +99,7 @@ class Measurements:
         held = [probe for probe in self.probes if probe.has_held]
         if rate == inf:  # Nothing shows a limit.
             fastest = max((probe.load for probe in held), default=self.last.load)
-            return Candidate(fastest, "the fastest that was tried: nothing tells a limit", is_bound=True)
+            return Candidate(fastest, "the fastest that was tried: nothing tells a limit", is_limit_unknown=True)
         # A computed rate must not be below a rate that was measured to keep both limits by far.
         rates_with_room = [probe.load for probe in held if max(self.goal.shares(probe)) < ROOM_SHARE]
         if rate < max(rates_with_room, default=0.0):
@@ -189,6 +184,19 @@ class Measurements:
         return max(probe_s(rate, self.goal), min(settled_s, self.goal.full_s(rate)))
 
 
+def rate_by_growth(probe: Outcome) -> float:
+    """Return the rate at which the queue of a VALID probe would not have grown; infinity if it did not grow.
+
+    If it grew, the latencies kept their limits only because the probe was short: more queries came than were completed.
+    """
+    queue = probe.queue
+    if queue is None or not queue.has_grown or not probe.valid:
+        return inf
+    # Random gaps make the sent rate (`probe.rate`) differ from the rate that was asked for (`probe.load`). The
+    # completed queries belong to the sent rate, but the result is a rate to ask for.
+    return queue.completed * probe.load / probe.rate
+
+
 def rate_on_fitted_line(points: Sequence[tuple[float, float]]) -> float | None:
     """Return the rate at which a p99 reaches its limit, by the line that fits all tests best (least squares).
 
@@ -248,8 +256,9 @@ def self_implying_rate(points: Sequence[tuple[float, float]]) -> float:
     if len(points) == 1 or last_implied in (0.0, inf):
         return last_implied  # One point gives no line. At 0 no rate keeps the limits; at infinity none is exceeded.
     (low_rate, low_implied), (high_rate, high_implied) = points_of_line(points)
-    if high_rate <= (1 + SAME_RATE_SHARE) * low_rate or low_implied == inf:
-        return last_implied  # Chance would decide the slope between so near rates; infinity is no point of a line.
+    are_rates_too_near = high_rate <= (1 + SAME_RATE_SHARE) * low_rate  # Chance would decide the slope of the line.
+    if are_rates_too_near or low_implied == inf:  # Infinity is no point of a line.
+        return last_implied
     # How far the implied rate is above the test's own: positive at a rate that is too low, negative at one too high.
     excess_low = low_implied - low_rate
     excess_high = high_implied - high_rate

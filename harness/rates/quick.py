@@ -160,7 +160,7 @@ def expected_rate(measurements: Measurements) -> Measured:
     # Like the goals of the ranges, this one is for random arrivals in general.
     goal_of_run = for_any_arrivals(measurements.goal)
     candidate = replace(measurements, goal=goal_of_run).candidate
-    if candidate.is_bound:  # The rate is only the fastest that was tried.
+    if candidate.is_limit_unknown:  # The rate is only the fastest that was tried.
         return None
     return candidate.rate
 
@@ -185,6 +185,16 @@ def doubts_of(measurements: Measurements) -> list[str]:
     if measurements.server.sharing.scatter > MOST_SCATTER:
         doubts.append("answers are not slowed down alike")
     return doubts
+
+
+def has_unexplained_waits(measurements: Measurements) -> bool:
+    """Tell whether the last probe's TTFT was clearly over its limit although its queue did not grow.
+
+    No model here explains that.
+    """
+    last_probe = measurements.last
+    ttft_share, _tpot_share = measurements.goal.shares(last_probe)
+    return measurements.is_late(last_probe) and ttft_share > LATE_SHARE
 
 
 def range_by_burst(measurements: Measurements, goal: Goal) -> tuple[float, Measured]:
@@ -234,26 +244,26 @@ class RateRange(NamedTuple):
         """Return the range of rates in which the highest rate that keeps the limits should lie, with doubts about it.
 
         The range is around the candidate, which is the rate that all measurements together imply. Both ends are 0 if no
-        rate keeps the limits. There is no upper end if nothing shows a limit. `capacity_error` is the error of the
-        server's capacity, as a share of the capacity.
+        rate keeps the limits. There is no upper end if nothing shows a limit. Half the width of the range is the
+        largest of three errors, and what chance adds to it. If that is more than MOST_ERROR, a doubt says so.
+        `capacity_error` is the error of the server's capacity, as a share of the capacity.
         """
-        goal, candidate, last_probe = measurements.goal, measurements.candidate, measurements.last
-        rate, implied_rate = candidate.rate, measurements.implied_rate(last_probe)
+        candidate, last_probe = measurements.candidate, measurements.last
+        rate = candidate.rate
         if not rate:  # No rate keeps the limits.
             return cls(0.0, 0.0)
-        if candidate.is_bound or implied_rate == inf:  # Nothing shows a limit, so the range has no upper end.
+        rate_by_last_probe = measurements.implied_rate(last_probe)
+        if candidate.is_limit_unknown or rate_by_last_probe == inf:
             return cls(rate, None)
         if not measurements.has_confirmed:  # There is no probe at the candidate.
             return cls.by_overload(measurements, rate)
-        difference = abs(implied_rate / rate - 1)  # between what the last probe and all measurements imply
-        chance = SURE / sqrt(goal.full_queries(rate))  # how much a full test's p99 differs by chance
-        half_width = max(LEAST_ERROR, capacity_error, difference) + chance
+        disagreement = abs(rate_by_last_probe / rate - 1)  # of the last probe with all measurements together
+        chance = SURE / sqrt(measurements.goal.full_queries(rate))  # how much a full test's p99 differs by chance
+        half_width = max(LEAST_ERROR, capacity_error, disagreement) + chance
         doubts = list[str]()
         if half_width > MOST_ERROR:
             doubts.append("two probes contradict each other")
-        ttft_share, _ = goal.shares(last_probe)
-        # The probe's TTFT is clearly over its limit although its queue did not grow, which no model here explains.
-        if measurements.is_late(last_probe) and ttft_share > LATE_SHARE:
+        if has_unexplained_waits(measurements):
             doubts.append("queries wait though it keeps up")
         # No rate above the server's capacity can be kept, so the range ends there at the latest.
         highest_capacity = (1 + capacity_error) * measurements.server.capacity

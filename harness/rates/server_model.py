@@ -43,24 +43,17 @@ class ServerModel(NamedTuple):
     @classmethod
     def fit(cls, lone: LoneRequest, tests: Sequence[Outcome], goal: Goal) -> Self:
         """Fit the model to tests, given in the order in which they ran. In at least one, the queue was measured."""
-        queues = [test.queue for test in tests if test.queue]
-        # How answers slow each other down is known from the last test with answers that could be fitted (`tokens`).
-        sharing = next((queue for queue in reversed(queues) if queue.tokens), queues[-1])
-        # TTFT under load is that of the last test in which queries did not wait, else that of the lone request.
-        ttft_s = lone.ttft_s
-        tests_without_waits = [test for test in tests if not test.has_waited and test.ttft_ms.p50]
-        if tests_without_waits:
-            ttft_s = (tests_without_waits[-1].ttft_ms.p50 or 0.0) / 1000
-        # The speed when saturated is that of the overload whose completions have the smallest error.
-        overloads = [test for test in tests if is_overloaded(test, goal)]
-        surest = min(overloads, key=lambda test: completed_error(test.queue), default=None)
-        # Without an overload, or with one whose speed is too uncertain, no cap on the running requests shows.
-        if surest is None or completed_error(surest.queue) >= MOST_ERROR_SHARE:
-            return cls(lone, sharing, saturated=None, is_capped=False, ttft_s=ttft_s)
-        # If TPOT keeps its limit though queries always wait, the server caps the number of running requests. An unknown
-        # TPOT shows no cap.
-        is_capped = (surest.tpot_ms.p99 or inf) <= goal.tpot_ms
-        return cls(lone, sharing, saturated=surest.queue, is_capped=is_capped, ttft_s=ttft_s)
+        overload = surest_overload(tests, goal)
+        # If TPOT keeps its limit though queries always wait, the server caps the number of running requests. Without an
+        # overload, or if its TPOT is unknown, no cap shows.
+        is_capped = overload is not None and (overload.tpot_ms.p99 or inf) <= goal.tpot_ms
+        return cls(
+            lone,
+            sharing=last_fitted_queue(tests),
+            saturated=overload.queue if overload else None,
+            is_capped=is_capped,
+            ttft_s=ttft_without_wait_s(tests, lone),
+        )
 
     @property
     def capacity(self) -> float:
@@ -118,30 +111,39 @@ class ServerModel(NamedTuple):
             return inf
         return rate_within(self.engine_model, self.limits(goal), goal)
 
-    def rate_after(self, test: Outcome, shares: tuple[float, float], test_goal: Goal, goal: Goal) -> float:
-        """Estimate the highest rate for a full test from the p99 of another test; infinity if that shows no limit.
+    def rate_by_p99_of(self, test: Outcome, shares: tuple[float, float], test_goal: Goal, goal: Goal) -> float:
+        """Estimate the highest rate for a full test from the p99 of another test; infinity if they show no limit.
 
-        `shares` are the p99 of TTFT and of TPOT in the other test, as shares of their limits. `test_goal` has that
-        test's length, `goal` that of the full test.
+        `shares` are the p99 of TTFT and of TPOT in the other test, as shares of their limits. `test_goal` describes
+        that test with its own length, and `goal` the full test. The lower of two estimates is returned: one by the
+        model, and one by TTFT alone.
         """
         ttft_share, tpot_share = shares
-        limits, model = self.limits(goal), self.engine_model
+        limits = self.limits(goal)
         answer_s = tpot_share * goal.tpot_ms / 1000 * self.sharing.tokens  # TPOT's p99, for all tokens of an answer
         p99 = TimeLimits(
-            wait_s=usable_p99_s(self.waited_s(ttft_share, goal), limits.wait_s),
-            answer_s=usable_p99_s(answer_s, limits.answer_s),
+            wait_s=telling_p99_s(self.waited_s(ttft_share, goal), limits.wait_s),
+            answer_s=telling_p99_s(answer_s, limits.answer_s),
         )
-        rates = [inf]
-        if model and min(p99) < inf:
-            rates.append(rate_after_test(model, test.load, p99, limits, test_goal, goal))
-        # TTFT is over its limit, but the model has no waits. Then the rate follows from TTFT and the capacity alone.
-        has_unexpected_waits = ttft_share > 1 and p99.wait_s == inf
-        if has_unexpected_waits and test.rate < self.capacity < inf:
-            rate_at_limit = rate_toward_limit(self.capacity, test.rate, ttft_share)
-            # Random gaps make the sent rate (`test.rate`) differ from the rate that was asked for (`test.load`). The
-            # line above works with sent rates, but the result is a rate to ask for.
-            rates.append(rate_at_limit * test.load / test.rate)
-        return min(rates)
+        is_any_telling = min(p99) < inf
+        rate_by_model = inf
+        if self.engine_model and is_any_telling:
+            rate_by_model = rate_after_test(self.engine_model, test.load, p99, limits, test_goal, goal)
+        return min(rate_by_model, self.rate_by_late_ttft(test, ttft_share))
+
+    def rate_by_late_ttft(self, test: Outcome, ttft_share: float) -> float:
+        """Return the highest rate by a TTFT over its limit that the model does not explain; infinity without one.
+
+        Without a cap on running requests, no query waits in the model. If TTFT is over its limit even so, the rate
+        follows from TTFT and the capacity alone. `ttft_share` is the p99 of TTFT as a share of its limit.
+        """
+        is_unexplained = ttft_share > 1 and not self.is_capped
+        if not is_unexplained or not test.rate < self.capacity < inf:
+            return inf
+        sent_rate_at_limit = rate_toward_limit(self.capacity, test.rate, ttft_share)
+        # Random gaps make the sent rate (`test.rate`) differ from the rate that was asked for (`test.load`). The result
+        # is a rate to ask for.
+        return sent_rate_at_limit * test.load / test.rate
 
     @property
     def engine_model(self) -> EngineModel | None:
@@ -215,8 +217,38 @@ class ServerModel(NamedTuple):
         return self.longest_wait_s(goal) + ttft_beyond_limit_s
 
 
-def usable_p99_s(p99_s: float, limit_s: float) -> float:
-    """Return the p99 if it is near its limit or over it; else infinity, which means that it is ignored.
+def last_fitted_queue(tests: Sequence[Outcome]) -> Queue:
+    """Return the queue of the last test that shows how answers slow each other down.
+
+    Such a test had enough answers for a fit. If none had, the last queue that was measured is returned.
+    """
+    queues = [test.queue for test in tests if test.queue]
+    fitted = [queue for queue in queues if queue.tokens]  # Without a fit, the mean tokens of an answer are 0.
+    return (fitted or queues)[-1]
+
+
+def ttft_without_wait_s(tests: Sequence[Outcome], lone: LoneRequest) -> float:
+    """Return the median TTFT in seconds of the last test in which queries did not wait, else that of a lone request."""
+    for test in reversed(tests):
+        if not test.has_waited and test.ttft_ms.p50:
+            return test.ttft_ms.p50 / 1000
+    return lone.ttft_s
+
+
+def surest_overload(tests: Sequence[Outcome], goal: Goal) -> Outcome | None:
+    """Return the overloaded test whose completion rate has the smallest error.
+
+    None if no test was overloaded, or if that error is MOST_ERROR_SHARE or more.
+    """
+    overloads = [test for test in tests if is_overloaded(test, goal)]
+    surest = min(overloads, key=lambda test: completed_error(test.queue), default=None)
+    if surest is None or completed_error(surest.queue) >= MOST_ERROR_SHARE:
+        return None
+    return surest
+
+
+def telling_p99_s(p99_s: float, limit_s: float) -> float:
+    """Return the p99 if it is near its limit or over it; else infinity, which means that it tells nothing.
 
     A p99 far below its limit does not tell how near the limit is, and an infinite limit is not judged.
     """
