@@ -266,7 +266,7 @@ class LoadGenSession:
         """
         return self.library.with_test_salt(f"{self.run_id} {next(self.tests)}", redraw=bool(plan.config.endpoint))
 
-    def measure(self, work: Coroutine[object, object, Result]) -> Result:
+    def run_watched(self, work: Coroutine[object, object, Result]) -> Result:
         """Return the result of work on the engine outside LoadGen, such as a trial, watched as LoadGen's tests are.
 
         Raises the error of the work, or the reason why the run cannot go on.

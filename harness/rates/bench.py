@@ -78,7 +78,7 @@ class Bench:
         self.session.display.stage("calibrating", "load")
         size = trial_size(plan, self.at_once)
         engine = self.tolerant_engine(size, is_probe)
-        return self.session.measure(run_trial(plan, engine, self.prompts(size), self.at_once))
+        return self.session.run_watched(run_trial(plan, engine, self.prompts(size), self.at_once))
 
     def lone_request(self) -> LoneRequest:
         """Send a few requests one after the other, note the median of their times in the run's facts, and return it."""
@@ -87,14 +87,16 @@ class Bench:
         # With a time limit, lone requests take at most a quarter of the time left: probes need most of it.
         most_s = min(LONE_S, self.left_s / 4)
         engine = self.tolerant_engine(request_count)
-        lone = self.session.measure(run_lone_requests(engine, self.prompts(request_count), most_s))
+        lone = self.session.run_watched(run_lone_requests(engine, self.prompts(request_count), most_s))
         self.run.facts.lone_request_s = (lone.ttft_s, lone.tpot_s, lone.latency_s)
         return lone
 
     def burst(self, size: int) -> BurstResult:
         """Send `size` requests at once and return how many were answered, how many refused, and the time they took."""
         self.session.display.stage(f"{size} requests at once", "load")
-        return self.session.measure(run_burst(self.tolerant_engine(size, is_probe=True), self.prompts(size), self.plan))
+        return self.session.run_watched(
+            run_burst(self.tolerant_engine(size, is_probe=True), self.prompts(size), self.plan)
+        )
 
     def tolerant_engine(self, requests: int, is_probe: bool = False) -> TolerantEngine:
         """Return the run's engine such that a few of `requests` requests may fail, as --max-failed allows."""

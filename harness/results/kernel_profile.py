@@ -8,7 +8,7 @@ import json
 import re
 import zlib
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import chain, groupby, pairwise
 from operator import attrgetter
@@ -171,8 +171,9 @@ class Profile(schema.File):
 def profile_of(folder: Path) -> Profile:
     """Return one profile of all traces in a folder. Each worker of the engine leaves a trace.
 
-    If any trace has a kernel, only kernels count, else the operators of the CPU. Raises UsageError if there is no
-    trace, a trace is cut, or none has a kernel or an operator.
+    If any trace has a kernel, only kernels count, else the operators of the CPU. Their time is added up by kind, and by
+    name for the LARGEST_KERNELS largest. Raises UsageError if there is no trace, a trace is cut, or none has a kernel
+    or an operator.
     """
     paths = sorted(folder.glob(PATTERN))
     if not paths:
@@ -185,18 +186,17 @@ def profile_of(folder: Path) -> Profile:
         raise UsageError(f"{folder}: no kernel and no operator in the traces.")
     events = [*chain(*events_of_workers)]
     if device == "GPU":
-        durations = [(event.name, event.duration) for event in events]
+        times = [(event.name, event.duration) for event in events]
         activity = gpu_activity(events)
     else:
-        durations = [*self_times(events)]  # An operator may call others, whose time is not its own.
-        activity = {}  # On a CPU it is not known when no operator ran.
-    kinds = [(kind_of(name), duration) for name, duration in durations]
+        times = [*self_times(events)]  # An operator may call others, whose time is not its own.
+        activity = {}  # The fields on when the device was idle stay empty, since operators do not show that.
     steps, step_spacing_ms = step_figures([trace.get(ANNOTATION, []) for trace in traces])
     return Profile(
         device=device,
         seconds=max(map(span_of, events_of_workers)) / 1e6,
-        kinds=shares_of_time(kinds, kind=str),  # The names in `kinds` are kinds already.
-        largest=shares_of_time(durations, kind=kind_of)[:LARGEST_KERNELS],
+        kinds=shares_of_time(times, by="kind"),
+        largest=shares_of_time(times, by="name")[:LARGEST_KERNELS],
         traces=[f"{folder.name}/{path.name}" for path in paths],
         **activity,
         **mean_counts(traces),
@@ -364,24 +364,25 @@ def group_by_track(events: Iterable[Event]) -> Iterator[list[Event]]:
         yield list(track)
 
 
-def shares_of_time(times: Iterable[tuple[str, float]], kind: Callable[[str], str]) -> list[Share]:
-    """Sum times by name and return the share of each name, the largest first.
+def shares_of_time(times: Iterable[tuple[str, float]], by: Literal["kind", "name"]) -> list[Share]:
+    """Return the shares of the time that kernels or operators took, added up by their kind or name, the largest first.
 
-    `times` are pairs of a name and microseconds. `kind` gives the kind of a kernel or operator from its name.
+    `times` are pairs of a kernel's or operator's name and microseconds.
     """
-    durations_by_name: dict[str, list[float]] = defaultdict(list)
+    durations_by_group: dict[str, list[float]] = defaultdict(list)
     for name, duration in times:
-        durations_by_name[name].append(duration)
-    sums = {name: sum(durations) for name, durations in durations_by_name.items()}
+        group = kind_of(name) if by == "kind" else name
+        durations_by_group[group].append(duration)
+    sums = {group: sum(durations) for group, durations in durations_by_group.items()}
     total = sum(sums.values()) or 1.0  # With times of 0 alone, each share is 0.
     shares = []
-    for name in sorted(sums, key=sums.__getitem__, reverse=True):
+    for group in sorted(sums, key=sums.__getitem__, reverse=True):
         share = Share(
-            name=name[:NAME_LENGTH],
-            kind=kind(name),
-            ms=sums[name] / 1000,
-            percent=100 * sums[name] / total,
-            calls=len(durations_by_name[name]),
+            name=group[:NAME_LENGTH],
+            kind=group if by == "kind" else kind_of(group),
+            ms=sums[group] / 1000,
+            percent=100 * sums[group] / total,
+            calls=len(durations_by_group[group]),
         )
         shares.append(share)
     return shares

@@ -27,24 +27,28 @@ def run_profile(plan: Plan, session: LoadGenSession) -> Profile:
     An error does not fail the run, whose measured results stay valid. It is written as a profile with the reason.
     """
     session.display.stage("profiling", "load")
-    folder, engine, requests = session.folder.subfolder(PROFILE_FOLDER), session.engine, session.library.requests
+    folder, engine = session.folder.subfolder(PROFILE_FOLDER), session.engine
     measured = log.read(session.folder.path / run_folder.TEST_FOLDERS["performance"])
-    ramp = ramp_s(plan, measured, engine.concurrency)  # The profiler starts after these seconds of load.
-    if plan.config.sort_by_length:  # The tests sent the longest prompts first, too.
-        requests = sorted(requests, key=prompt_length, reverse=True)
+    seconds_before = ramp_s(plan, measured, engine.concurrency)  # of load, until the engine is as busy as in a test
     try:
         if plan.engine_state.prefix_caching:  # The tests have left prefixes in the cache, which would be reused.
-            session.measure(engine.reset_prefix_cache())
-        # The load of the scenario on the run's samples, which are sent over and over until the profiler is done.
-        sender = sending.pattern_sender(plan, engine.concurrency)
-        load = sender.send(cycle(requests), lambda prompt: senders.ask(engine, prompt, plan.pattern))
-        session.measure(profile_window(engine, load, ramp))
+            session.run_watched(engine.reset_prefix_cache())
+        session.run_watched(profile_window(engine, endless_load(plan, session), seconds_before))
         profile = with_traffic(profile_of(folder), plan)  # with the bytes that the largest kernels move
     except BenchmarkError as error:
         profile = Profile(failure=first_line(error))
     profile = profile.model_copy(update={"schema_version": schema.SCHEMA})
     files.write_json(folder / PROFILE_FILE, profile.model_dump(mode="json"))
     return profile
+
+
+def endless_load(plan: Plan, session: LoadGenSession) -> Coroutine[object, object, object]:
+    """Return the load of the run's scenario, which sends the run's samples over and over until it is cancelled."""
+    engine, requests = session.engine, session.library.requests
+    if plan.config.sort_by_length:  # The tests sent the longest prompts first, too.
+        requests = sorted(requests, key=prompt_length, reverse=True)
+    sender = sending.pattern_sender(plan, engine.concurrency)
+    return sender.send(cycle(requests), lambda prompt: senders.ask(engine, prompt, plan.pattern))
 
 
 def prompt_length(request: Prompt) -> int:
@@ -68,13 +72,13 @@ def ramp_s(plan: Plan, measured: log.TestResult, concurrency: int) -> float:
     return 0.0  # The measured test has neither a latency nor a rate.
 
 
-async def profile_window(engine: Engine, endless_load: Coroutine[object, object, object], ramp_s: float) -> None:
+async def profile_window(engine: Engine, load: Coroutine[object, object, object], ramp_s: float) -> None:
     """Run the engine's profiler for WINDOW_S seconds under load.
 
-    `endless_load` sends the load. It runs for `ramp_s` seconds before the profiler is turned on, and is cancelled after
+    `load` sends without an end. It runs for `ramp_s` seconds before the profiler is turned on, and is cancelled after
     the profiler was turned off. Raises EngineError if the load ends before that.
     """
-    loading = asyncio.create_task(endless_load)
+    loading = asyncio.create_task(load)
     try:
         await wait_under_load(loading, ramp_s)
         await engine.profile(on=True)

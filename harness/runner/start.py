@@ -1,7 +1,9 @@
 """Start an engine: show what it is doing, and end a start that hangs."""
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from harness.core import formatting, secrets
 from harness.core.files import json_value
@@ -27,6 +29,11 @@ STAGES = (
 )
 
 
+def recorded_arguments(arguments: Mapping[str, object]) -> Any:
+    """Return another program's arguments as JSON values. Each text that may be a secret is masked."""
+    return json_value(secrets.hide(arguments, foreign=True))
+
+
 def start(engine: Engine, facts: Facts, folder: RunFolder, stall_timeout: float, display: Display) -> None:
     """Start an engine, show meanwhile what it is doing, and record its version, arguments and kernels in `facts`.
 
@@ -48,7 +55,7 @@ def start(engine: Engine, facts: Facts, folder: RunFolder, stall_timeout: float,
         display.say(caution, style="yellow")
     facts.engine = title.strip()
     facts.engine_start_s = round(engine.start_s, 1)
-    facts.engine_args = json_value(secrets.hide(engine.args, foreign=True))  # Its texts may be passwords.
+    facts.engine_args = recorded_arguments(engine.args)
     facts.kernels = engine.kernels
 
 

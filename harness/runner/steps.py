@@ -14,9 +14,8 @@ from harness import engines
 from harness.config import checkpoint, pretrained, quantization
 from harness.config.plan import Plan
 from harness.config.run import RunConfig
-from harness.core import files, nvml, processes, secrets, system
+from harness.core import files, nvml, processes, system
 from harness.core.errors import DONE, NOT_ACCEPTED, BenchmarkError
-from harness.core.files import json_value
 from harness.core.formatting import gpu_names, number
 from harness.core.last_screen import show
 from harness.core.progress import Display
@@ -42,7 +41,7 @@ from harness.runner import doctor, profiling, test06_run
 from harness.runner.load_source import DoneTests, RateSource
 from harness.runner.rate import find_rate, left_s, rate_source
 from harness.runner.samples import are_local, official_samples, prepare_plan, read_samples
-from harness.runner.start import start
+from harness.runner.start import recorded_arguments, start
 from harness.runner.tracking import send_to_mlflow
 from harness.runs.history import finish, read_history, report_os_error
 from harness.runs.run_folder import TEST_FOLDERS, RunFolder
@@ -196,7 +195,7 @@ def dry_run(config: RunConfig, say: Callable[[str], None]) -> int:
 
 def start_session(run: BenchmarkRun, library: Library) -> LoadGenSession:
     """Start the run's engine, record what is known of it, and return the session in which the run's tests run."""
-    config = run.config
+    config, facts = run.config, run.facts
     busy_gpus = background_load.busy_gpus()  # before the engine makes its own GPUs busy
     if config.is_in_process:
         warning = cuda_toolkit.set_cuda_home(config.engine_args)
@@ -204,12 +203,14 @@ def start_session(run: BenchmarkRun, library: Library) -> LoadGenSession:
             run.display.say(warning, style="yellow")
     profile_folder = run.folder.path / kernel_profile.PROFILE_FOLDER  # where an engine under a profiler writes
     engine = engines.create(run.plan, profile_folder)
-    facts = run.facts
     start(engine, facts, run.folder, config.stall_timeout, run.display)
-    server_precision = background_load.precision_of(config.endpoint)
-    facts.engine_args |= json_value(secrets.hide(server_precision, foreign=True))  # Its texts may be passwords.
-    # A server does not report how many requests it computes at once.
-    facts.concurrency = None if config.endpoint else engine.concurrency
+    if config.endpoint:
+        # The flags of a server on this machine show its number format. They are read from the command lines of its
+        # processes, which may have any text after such a flag.
+        facts.engine_args |= recorded_arguments(background_load.precision_of(config.endpoint))
+        facts.concurrency = None  # A server does not report how many requests it computes at once.
+    else:
+        facts.concurrency = engine.concurrency
     facts.checkpoint = checkpoint.title(config) if engine.engine_state.quantized_checkpoint else None
     run.adopt(replace(run.plan, engine_state=engine.engine_state))
     return open_session(run, engine, library, busy_gpus)

@@ -371,7 +371,7 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
             engine=engine,
             library=Library([[n] * (n + 1) for n in range(16)], "", [n + 2 for n in range(16)]),
             display=SimpleNamespace(stage=lambda *said: None),
-            measure=lambda work: loop.run(work, lambda: None),
+            run_watched=lambda work: loop.run(work, lambda: None),
         )
 
     yield make
