@@ -302,26 +302,26 @@ def failure_text(test: Outcome, unit: str = "") -> str:
 def early_stopping_share(test: Outcome, goal: Goal) -> float | None:
     """Return the deciding latency of a test that failed by early stopping alone, as a share of the latency's limit.
 
-    None for any other test. Early stopping allows fewer than 1 % of the queries over the limit (`allowed`). So the
-    deciding latency is the one that only `allowed` queries exceed. It lies above the limit, since more than that
-    (`late`) exceeded the limit.
+    None for any other test, and for one whose queries are not known. Early stopping allows fewer than 1 % of the
+    queries over the limit. The deciding latency is the one that only so many queries exceed. In a test that failed,
+    more queries exceeded the limit, so the deciding latency is above it.
     """
     p99_share = max(goal.shares(test))  # the p99 of TTFT or of TPOT, whichever is nearer to its limit
+    has_failed_by_early_stopping_alone = test.more is not None and p99_share < 1
     queries = test.queries or round(test.load * (test.issue_s or 0.0))  # an estimate if they were not counted
-    if test.more is None or p99_share >= 1:  # Early stopping did not fail the test, or did not alone.
+    if not has_failed_by_early_stopping_alone or not queries:
         return None
-    if not queries:  # Neither the queries nor the seconds of the test are known.
-        return None
-    beyond_p99 = 0.01 * queries
-    # LoadGen asks for `more` queries: as many as would allow the number that was over the limit.
-    late = max(allowed_late(queries + test.more), 1)
-    allowed = max(allowed_late(queries), 0.5)  # If none is allowed, the slowest of twice as many queries counts.
-    if not allowed < late < beyond_p99:  # The numbers contradict each other: the test counts as just at the limit.
+    # Three points of the tail of latencies, each by the number of queries that exceed it: the p99, the limit, and the
+    # deciding latency. LoadGen asks for `more` queries: as many as would allow the number that was over the limit.
+    over_p99 = 0.01 * queries
+    over_limit = max(allowed_late(queries + (test.more or 0)), 1)
+    over_deciding = queries_allowed_late(queries)
+    is_in_order = over_deciding < over_limit < over_p99
+    if not is_in_order:  # The numbers contradict each other: the test counts as just at the limit.
         return 1.0
-    # The tail is taken to be exponential: a latency rises with the logarithm of how much fewer queries exceed it. From
-    # p99 to the limit it rises by 1 - p99_share, while the number of queries falls from `beyond_p99` to `late`. From
-    # the limit to the deciding latency it rises at the same pace, while the number falls from `late` to `allowed`.
-    rise_beyond_limit = (1 - p99_share) * log(late / allowed) / log(beyond_p99 / late)
+    # The tail is taken to be exponential: a latency rises with the logarithm of how much fewer queries exceed it. So it
+    # rises at the same pace from the p99 to the limit, by 1 - p99_share, and from the limit to the deciding latency.
+    rise_beyond_limit = (1 - p99_share) * log(over_limit / over_deciding) / log(over_p99 / over_limit)
     return 1 + rise_beyond_limit
 
 
@@ -331,9 +331,17 @@ def passing_share(queries: int) -> float:
     Early stopping allows fewer queries over the limit than the 1 % that exceed the p99. So the p99 must be below the
     limit, by as much as the tail rises from p99 to the latency that only the allowed queries exceed.
     """
-    beyond_p99 = 0.01 * queries
-    allowed = max(allowed_late(queries), 0.5)  # If none is allowed, the slowest of twice as many queries counts.
-    return 1 - TAIL_SHARE * log(max(beyond_p99 / allowed, 1.0))  # The tail is taken to be exponential.
+    over_p99 = 0.01 * queries
+    fewer_ratio = over_p99 / queries_allowed_late(queries)  # the queries over the p99 to those over that latency
+    return 1 - TAIL_SHARE * log(max(fewer_ratio, 1.0))  # The tail is taken to be exponential.
+
+
+def queries_allowed_late(queries: int) -> float:
+    """Return how many of `queries` may be over the limit in early stopping.
+
+    If none may, a half stands for it: the slowest of twice as many queries then counts.
+    """
+    return max(allowed_late(queries), 0.5)
 
 
 def rate_that_waits_allow(tests: Sequence[Outcome], goal: Goal) -> float:

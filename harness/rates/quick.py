@@ -115,25 +115,17 @@ def estimate_of(
     It has a range of rates for each of `goals_by_name`, which has the goals by the names of their limits. `command` is
     the user's. `full_at` is the number of requests in flight beyond which the server refused others.
     """
-    ranges, doubts = Ranges(), list[str]()
+    ranges, doubts = ranges_of(measurements, goals_by_name)
     capacity = capacity_error = rate = suggested_cap = None
     if measurements.has_queue:
         server = measurements.server
-        share_error = capacity_share_error(measurements)
         if server.capacity < inf:  # Infinity stands for an unknown capacity.
             capacity = server.capacity
-            capacity_error = share_error * capacity
-        for name, goal in goals_by_name.items():
-            rate_range = RateRange.of(replace(measurements, goal=goal), share_error)
-            ranges[name] = rate_range.low, rate_range.high
-            doubts += rate_range.doubts
-        doubts += doubts_of(measurements)
+            capacity_error = capacity_share_error(measurements) * capacity
         if not doubts:
             rate = expected_rate(measurements)
         # `sharing` has the statistics of the probe that shows how much running answers slow each other down.
         suggested_cap = most_running(server.sharing, measurements.goal)
-    elif measurements.burst:  # No probe showed the server's queue, so the burst alone gives the ranges.
-        ranges = {name: range_by_burst(measurements, goal) for name, goal in goals_by_name.items()}
     loads = list[str]()
     for probe in measurements.probes:
         loads += probe.background_load
@@ -153,6 +145,24 @@ def estimate_of(
         full_at=full_at,
         command=f"{command_of_search} --server-target-qps max",
     )
+
+
+def ranges_of(measurements: Measurements, goals_by_name: dict[str, Goal]) -> tuple[Ranges, list[str]]:
+    """Return the range of rates for each goal, by the goal's name, and the doubts about the ranges.
+
+    If no probe showed the server's queue, the burst alone gives the ranges. Without a burst, there are none.
+    """
+    ranges, doubts = Ranges(), list[str]()
+    if measurements.has_queue:
+        share_error = capacity_share_error(measurements)
+        for name, goal in goals_by_name.items():
+            rate_range = RateRange.of(replace(measurements, goal=goal), share_error)
+            ranges[name] = rate_range.low, rate_range.high
+            doubts += rate_range.doubts
+        doubts += doubts_of(measurements)
+    elif measurements.burst:
+        ranges = {name: range_by_burst(measurements, goal) for name, goal in goals_by_name.items()}
+    return ranges, doubts
 
 
 def expected_rate(measurements: Measurements) -> Measured:

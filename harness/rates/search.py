@@ -64,8 +64,9 @@ def measure(bench: SearchBench, measurements: Measurements, saturated_s: float) 
 def saturate(bench: SearchBench, measurements: Measurements, least_s: float) -> None:
     """Probe the server for `least_s` seconds or longer, until it is saturated.
 
-    A burst gives the first rate. If the server keeps up with a probe, the next probe is faster. A saturated probe that
-    is not reliable is repeated for longer.
+    A burst gives the first rate. A saturated probe that is not reliable is repeated for longer. If the server keeps up
+    with a probe, the next probe is faster. The probes also end at the fastest rate that is of use, after MOST_PROBES
+    probes, and when no further probe fits in the time left.
     """
     goal = measurements.goal
     is_estimate = bench.may_shorten
@@ -82,20 +83,18 @@ def saturate(bench: SearchBench, measurements: Measurements, least_s: float) -> 
             break
         last = probe(bench, Candidate(rate, reason, seconds))
         measurements.probes.append(last)
-        if not is_saturated(last, measurements):
-            if rate == most_qps:  # A faster rate would not put more requests in flight.
+        if is_saturated(last, measurements):
+            doubt, full_s = doubt_of(last), goal.full_s(rate)
+            may_be_repeated = repeats_left > 0 and seconds < full_s  # No probe is longer than a full test.
+            if not doubt or not may_be_repeated:
                 break
+            repeats_left -= 1
+            seconds, reason = min(LONGER_RATIO * seconds, full_s), f"{doubt}: longer"
+        elif rate == most_qps:  # A faster rate would not put more requests in flight.
+            break
+        else:
             rate = min(rise_ratio(last, goal) * rate, most_qps)
             seconds, reason = probe_s(rate, goal, least_s), "the server kept up: a faster one"
-            continue
-        doubt = doubt_of(last)
-        full_s = goal.full_s(rate)
-        may_be_longer = seconds < full_s  # No probe is longer than a full test.
-        may_be_repeated = may_be_longer and repeats_left > 0
-        if not doubt or not may_be_repeated:
-            break
-        repeats_left -= 1
-        seconds, reason = min(LONGER_RATIO * seconds, full_s), f"{doubt}: longer"
 
 
 def rise_ratio(kept_up: Outcome, goal: Goal) -> float:
@@ -250,9 +249,9 @@ def search(bench: SearchBench) -> Measurements:
         last = measurements.last
         has_changed_speed = bool(last.queue and last.queue.drift)
         must_repeat = has_changed_speed and repeats_left > 0
-        is_confirmed = not must_repeat and not measurements.is_late(last)
         is_same_rate = abs(chosen.rate / last.load - 1) <= SAME_RATE_SHARE
-        if is_same_rate and is_confirmed:
+        is_confirmed = is_same_rate and not must_repeat and not measurements.is_late(last)
+        if is_confirmed:
             break
         if not time_for(bench, seconds, chosen.rate):  # The probe does not fit in the time left.
             break

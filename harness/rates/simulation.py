@@ -146,12 +146,13 @@ class Simulation:
         self.seconds = goal.full_s(rate)
         self.random = np.random.default_rng(0)
         self.arrivals = Arrivals(rate, goal, self.random)
-        answer_steps = self.answer_steps = model.answer_steps(self.seconds, limits)
+        answer_steps = model.answer_steps(self.seconds, limits)
+        self.answer_steps = answer_steps
         self.lone_step_s = model.lone_s / answer_steps  # what a step takes if one query runs
         # A query's work takes 1 / capacity seconds: a part at its beginning for its prompt, the rest spread over the
-        # steps of its answer.
+        # steps of its answer. So each other query makes a step longer by `added_step_s`.
         self.prompt_work_s = model.prompt_share / model.capacity
-        self.other_step_s = (1 - model.prompt_share) / model.capacity / answer_steps  # what each other query adds to it
+        self.added_step_s = (1 - model.prompt_share) / model.capacity / answer_steps
         # A step takes at least this time, so that a test with very short answers does not have too many steps.
         self.least_step_s = self.seconds / (SHORTEST_STEPS_RATIO * MOST_STEPS)
         tests = self.arrivals.tests
@@ -189,7 +190,7 @@ class Simulation:
         self.running = running + begun
         prompt_s = self.prompt_times(begun)
         other_queries = np.maximum(self.running - 1, 0.0)
-        step_s = prompt_s + self.lone_step_s + self.other_step_s * other_queries
+        step_s = prompt_s + self.lone_step_s + self.added_step_s * other_queries
         self.step_s = np.maximum(step_s, self.least_step_s)
         self.clocks.append(begin_s)
         self.arrived.append(arrived)
@@ -212,26 +213,20 @@ class Simulation:
     def waits(self) -> SimulatedTimes:
         """The waiting times of the queries, by the step in which they came; 0 if the engine has no cap.
 
-        All queries of a step count as its last query. That one waits until it begins and its prompt is computed,
-        together with all other prompts that begin in the same step.
+        Of a wait, only what exceeds the median of its test counts: ServerModel.ttft_s, the TTFT without a wait,
+        contains the median.
         """
         arrived, prompt_s = np.array(self.arrived), np.array(self.prompt_s)
-        step_begins_s = np.array(self.clocks[1:])  # The first clock is the beginning of the test.
         seconds = np.zeros(arrived.shape)
         if self.model.most_running == inf:
             return SimulatedTimes(seconds, arrived)
-        arrived_so_far = np.cumsum(arrived, axis=0)
+        step_begins_s = np.array(self.clocks[1:])  # The first clock is the beginning of the test.
         # The first steps of `begun` are left out: their queries ran at the beginning, and did not arrive in the test.
-        begun_so_far = np.cumsum(self.begun[self.answer_steps :], axis=0) + LEAST_QUERY
+        begun = np.array(self.begun[self.answer_steps :])
         for test in range(arrived.shape[1]):
-            # Queries begin in the order of their arrival. So a step's last query begins in the step in which as many
-            # queries have begun as had arrived.
-            step_of_begin = np.searchsorted(begun_so_far[:, test], arrived_so_far[:, test]).clip(max=len(arrived) - 1)
-            waited_s = (step_begins_s[step_of_begin, test] - step_begins_s[:, test]).clip(min=0.0)
-            seconds[:, test] = waited_s + prompt_s[step_of_begin, test]
-            # Only what exceeds the median counts: ServerModel.ttft_s, the TTFT without a wait, contains the median.
-            seconds_by_query = np.repeat(seconds[:, test], arrived[:, test].astype(int))
-            seconds[:, test] -= np.median(seconds_by_query)
+            waits_s = waits_by_step(arrived[:, test], begun[:, test], step_begins_s[:, test], prompt_s[:, test])
+            waits_by_query = np.repeat(waits_s, arrived[:, test].astype(int))
+            seconds[:, test] = waits_s - np.median(waits_by_query)
         return SimulatedTimes(seconds, arrived)
 
     @property
@@ -252,6 +247,21 @@ class Simulation:
         own_prompt_s = prompt_s / np.maximum(begun, 1)  # the time of all prompts of a step, shared evenly
         random_factor = np.exp(self.model.scatter * self.random.standard_normal(end_s.shape))
         return SimulatedTimes((end_s - begin_s - own_prompt_s) * random_factor, begun)
+
+
+def waits_by_step(arrived: Any, begun: Any, step_begins_s: Any, prompt_s: Any) -> Any:
+    """Return for each step of a test how long the queries wait that arrived in it, in seconds.
+
+    A wait ends when the query's prompt is computed, together with all other prompts that begin in the same step. All
+    queries of a step count as its last query. Each argument has a value for each step: how many queries arrived, how
+    many began, when the step began, and how long the prompts took that began in it.
+    """
+    # Queries begin in the order of their arrival. So the last query of a step begins in the step with which as many
+    # queries have begun as had arrived.
+    arrived_so_far, begun_so_far = np.cumsum(arrived), np.cumsum(begun) + LEAST_QUERY
+    step_of_begin = np.searchsorted(begun_so_far, arrived_so_far).clip(max=len(arrived) - 1)
+    seconds_until_begin = (step_begins_s[step_of_begin] - step_begins_s).clip(min=0.0)
+    return seconds_until_begin + prompt_s[step_of_begin]
 
 
 class Arrivals:
