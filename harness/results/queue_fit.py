@@ -74,11 +74,12 @@ def queue_from_times(
     prompt_tokens: "Sequence[int] | Array",
     output_tokens: "Sequence[int] | Array",
 ) -> Queue | None:
-    """Return the queue in the second half of the time in which requests were sent; None for too few requests.
+    """Return the queue in the second half of the time in which requests were sent.
 
-    The queue has the rates at which requests came and were completed, its growth, and what a least-squares fit says of
-    the server's speed. The arguments have for each request: the second at which it was issued, the seconds from then to
-    its first token, the second at which it was done, and its tokens.
+    None for too few requests, and if all were sent at once. The queue has the rates at which requests came and were
+    completed, its growth, and what a least-squares fit says of the server's speed. The arguments have for each request:
+    the second at which it was issued, the seconds from then to its first token, the second at which it was done, and
+    its tokens.
     """
     import numpy as np
 
@@ -90,39 +91,49 @@ def queue_from_times(
     middle, end = (issued.min() + issued.max()) / 2, issued.max()
     seconds = float(end - middle)
     edges = np.linspace(middle, end, TIME_BLOCKS + 1)  # the second half, divided into blocks of equal time
-    completions, _edges = np.histogram(done, edges)  # a number for each block
+    completions, _edges = np.histogram(done, edges)  # the number of answers that ended in each block
     sent_count, completed_count = int((issued > middle).sum()), int(completions.sum())
-    variance = lasting_variance(completions)  # of the completions in a block
     growth = (sent_count - completed_count) / seconds  # requests/s by which the queue grew
-    # The variance of a random count is its mean. If few queries were sent, single ones decide on the growth, so more
-    # are assumed for the error.
-    error_of_arrivals = sqrt(max(sent_count, FEW_IN_FLIGHT)) / seconds
-    error_of_completions = sqrt(variance * TIME_BLOCKS) / seconds
-    chance = hypot(error_of_arrivals, error_of_completions)  # the standard error of the growth
-    tokens_after_first = np.asarray(output_tokens, float) - 1
-    fit = fit_answers(first_token, done, np.asarray(prompt_tokens, float), tokens_after_first)
+    chance = growth_error(sent_count, lasting_variance(completions), seconds)
+    later_tokens = np.asarray(output_tokens, float) - 1  # of each answer, after its first token
+    fit = fit_answers(first_token, done, np.asarray(prompt_tokens, float), later_tokens)
     if growth > SURE * chance:
         # The queue grew, so the server always had work, and its completions show how its speed changed.
-        fit = fit._replace(drift=drift_of_completions(completions, variance))
-    answers = float(completed_count)
+        fit = fit._replace(drift=drift_of_completions(completions))
+    answers_of_blocks = completions
     running_at_middle, running_at_end = running_at(middle, first_token, done), running_at(end, first_token, done)
     is_concurrency_constant = abs(running_at_end - running_at_middle) <= EVEN_SHARE * running_at_middle
     if is_concurrency_constant:
         # Answers then end in waves, so the number that ends in a block depends on the wave. The parts of all answers
         # that are made in a block are counted instead.
-        made_by_edge = [made_until(edge, first_token, done) for edge in edges]
-        answers_of_blocks = np.diff(made_by_edge)
-        answers = float(answers_of_blocks.sum())
-        variance = lasting_variance(answers_of_blocks)
+        answers_of_blocks = np.diff([made_until(edge, first_token, done) for edge in edges])
+    answers, variance = float(answers_of_blocks.sum()), lasting_variance(answers_of_blocks)
     return Queue(
         sent=sent_count / seconds,
         completed=answers / seconds,
-        completed_error=sqrt(variance * TIME_BLOCKS) / seconds,
+        completed_error=error_of_rate(variance, seconds),
         growth=growth,
         chance=chance,
         dispersion=TIME_BLOCKS * variance / answers if answers else 0.0,  # variance over mean, both of a block
         **fit._asdict(),
     )
+
+
+def error_of_rate(variance_of_block: float, seconds: float) -> float:
+    """Return the standard error of a rate over `seconds` seconds, by the variance of the count in a block of time."""
+    return sqrt(variance_of_block * TIME_BLOCKS) / seconds  # The variances of the blocks add up.
+
+
+def growth_error(sent_count: int, variance_of_completions: float, seconds: float) -> float:
+    """Return the standard error of a queue's growth over `seconds` seconds, in requests/s.
+
+    `sent_count` is the number of requests that were sent. `variance_of_completions` is that of the completions in a
+    block of time.
+    """
+    # The variance of a random count is its mean. If few queries were sent, single ones decide on the growth, so more
+    # are assumed for the error.
+    error_of_arrivals = sqrt(max(sent_count, FEW_IN_FLIGHT)) / seconds
+    return hypot(error_of_arrivals, error_of_rate(variance_of_completions, seconds))
 
 
 def running_at(at_s: float, first_token: "Array", done: "Array") -> int:
@@ -145,17 +156,16 @@ def made_until(at_s: float, first_token: "Array", done: "Array") -> float:
     return float(np.clip(made_shares, 0, 1).sum())
 
 
-def drift_of_completions(completions: "Array", variance: float) -> float:
+def drift_of_completions(completions: "Array") -> float:
     """Return the relative change of completions from the first third of the time blocks to the last.
 
-    0 if the change is within chance or within LASTING_DRIFT. `completions` are those of each block, and `variance` is
-    their variance in a block.
+    0 if the change is within chance or within LASTING_DRIFT. `completions` are those of each block.
     """
     third = TIME_BLOCKS // 3  # the number of blocks in a third
     # At least 1, since the change is relative to the first number.
     early = max(int(completions[:third].sum()), 1)
     late = max(int(completions[-third:].sum()), 1)
-    variance_of_difference = 2 * variance * third  # The variances of all blocks of both thirds add up.
+    variance_of_difference = 2 * lasting_variance(completions) * third  # The variances of both thirds' blocks add up.
     change_by_chance = SURE * sqrt(variance_of_difference)
     if abs(late - early) <= max(change_by_chance, LASTING_DRIFT * early):
         return 0.0
@@ -184,7 +194,7 @@ def lasting_variance(counts: "Array") -> float:
     return float(counts.var(ddof=1)) * lasting_share
 
 
-def fit_answers(first_token: "Array", done: "Array", prompts: "Array", tokens: "Array") -> AnswerFit:
+def fit_answers(first_token: "Array", done: "Array", prompt_tokens: "Array", later_tokens: "Array") -> AnswerFit:
     """Fit by least squares how long an answer takes after its first token.
 
     Each step of the engine gives every running answer a token and computes the prompts of new requests. So the time of
@@ -196,21 +206,22 @@ def fit_answers(first_token: "Array", done: "Array", prompts: "Array", tokens: "
     import numpy as np
 
     answer_s = done - first_token
-    mean_prompt, mean_tokens = float(prompts.mean()), float(tokens.mean())
-    is_used = (answer_s > 0) & (tokens > 0)
+    mean_prompt, mean_answer = float(prompt_tokens.mean()), float(later_tokens.mean())  # in tokens
+    is_used = (answer_s > 0) & (later_tokens > 0)
     if is_used.sum() < FEWEST_ANSWERS or not mean_prompt:
         return AnswerFit()
     # What the server did for other requests meanwhile, in answers and in prompts of mean length.
-    answers_of_others = (output_tokens_between(first_token, done, answer_s, tokens) - tokens) / mean_tokens
-    prompts_begun = prompt_tokens_between(first_token, done, prompts) / mean_prompt
-    terms = np.column_stack((tokens, answers_of_others, prompts_begun))[is_used]
-    token_s, other_answer_s, other_prompt_s = nonnegative_fit(terms, answer_s[is_used])
+    other_tokens = output_tokens_between(first_token, done, later_tokens) - later_tokens
+    other_answers = other_tokens / mean_answer
+    other_prompts = prompt_tokens_between(first_token, done, prompt_tokens) / mean_prompt
+    terms = np.column_stack((later_tokens, other_answers, other_prompts))[is_used]
+    token_s, other_answer_s, other_prompt_s = nonnegative_fit(terms, answer_s[is_used])  # seconds for one of each
     other_request_s = other_answer_s + other_prompt_s  # what another request of mean length costs an answer
     prompt_share = 0.0  # the share of a request's work that is its prompt's
     if other_request_s > 0:
         prompt_share = other_prompt_s / other_request_s
     # How many requests' work was done meanwhile: a request counts by the shares of its answer and of its prompt.
-    requests_meanwhile = (1 - prompt_share) * answers_of_others + prompt_share * prompts_begun
+    other_requests = (1 - prompt_share) * other_answers + prompt_share * other_prompts
     fitted_s = terms @ (token_s, other_answer_s, other_prompt_s)
     ratio = answer_s[is_used] / np.maximum(fitted_s, INSTANT_S)  # of the measured time to the fitted time
     in_order_of_begin = np.argsort(first_token[is_used])
@@ -219,10 +230,10 @@ def fit_answers(first_token: "Array", done: "Array", prompts: "Array", tokens: "
         each_s=other_answer_s,
         prompt_s=other_prompt_s,
         prompts=prompt_share,
-        spread=float(prompts.var() / mean_prompt**2),  # how unequal the prompts' lengths are
-        tokens=mean_tokens,
+        spread=float(prompt_tokens.var() / mean_prompt**2),  # how unequal the prompts' lengths are
+        tokens=mean_answer,
         answer_s=float(answer_s[is_used].mean()),
-        beside=float(requests_meanwhile[is_used].mean()),
+        beside=float(other_requests[is_used].mean()),
         scatter=float(np.log(ratio[ratio > 0]).std()),
         drift=drift_of_ratios(ratio[in_order_of_begin]),
     )
@@ -261,37 +272,40 @@ def nonnegative_fit(terms: "Array", sums: "Array") -> list[float]:
     return [float(factor) for factor in factors]
 
 
-def output_tokens_between(first_token: "Array", done: "Array", answer_s: "Array", tokens: "Array") -> "Array":
+def output_tokens_between(first_token: "Array", done: "Array", later_tokens: "Array") -> "Array":
     """Return for each answer the tokens that all answers, itself included, got while it was made.
 
-    `first_token` and `done` are the seconds of each answer's first token and end, `answer_s` the seconds between them,
-    `tokens` the tokens after the first. Each answer is assumed to be made at a constant pace.
+    `first_token` and `done` are the seconds of each answer's first token and end, `later_tokens` its tokens after the
+    first. Each answer is assumed to be made at a constant speed.
     """
     import numpy as np
 
-    speed = np.where(answer_s > 0, tokens / np.maximum(answer_s, INSTANT_S), 0.0)  # tokens/s of each answer
-    # The speed of all answers together changes only when an answer begins or ends. These are the times of the changes,
-    # and after each of them that speed.
-    times, changes = np.concatenate((first_token, done)), np.concatenate((speed, -speed))
-    order = np.argsort(times, kind="stable")
-    times, speeds_of_all = times[order], np.cumsum(changes[order])
-    tokens_of_intervals = speeds_of_all[:-1] * np.diff(times)
-    tokens_until = np.concatenate(([0.0], np.cumsum(tokens_of_intervals)))  # the tokens of all answers until each time
-    tokens_between: Array = np.interp(done, times, tokens_until) - np.interp(first_token, times, tokens_until)
+    answer_s = done - first_token
+    speeds = np.where(answer_s > 0, later_tokens / np.maximum(answer_s, INSTANT_S), 0.0)  # tokens/s of each answer
+    # The speed of all answers together rises when an answer begins, and falls when one ends.
+    change_times, changes = np.concatenate((first_token, done)), np.concatenate((speeds, -speeds))
+    order = np.argsort(change_times, kind="stable")
+    times = change_times[order]
+    total_speeds = np.cumsum(changes[order])  # tokens/s of all answers together, from each of `times` to the next
+    tokens_of_intervals = total_speeds[:-1] * np.diff(times)
+    tokens_so_far = np.concatenate(([0.0], np.cumsum(tokens_of_intervals)))  # of all answers, at each of `times`
+    tokens_until_end, tokens_until_begin = (np.interp(at_s, times, tokens_so_far) for at_s in (done, first_token))
+    tokens_between: Array = tokens_until_end - tokens_until_begin
     return tokens_between
 
 
-def prompt_tokens_between(first_token: "Array", done: "Array", prompts: "Array") -> "Array":
+def prompt_tokens_between(first_token: "Array", done: "Array", prompt_tokens: "Array") -> "Array":
     """Return for each answer the tokens of the prompts that were begun while it was made.
 
-    `first_token` and `done` are the seconds of each answer's first token and end, `prompts` the tokens of each prompt.
-    A prompt is taken to begin at the first token of its answer.
+    `first_token` and `done` are the seconds of each answer's first token and end, `prompt_tokens` the tokens of each
+    prompt. A prompt is taken to begin at the first token of its answer.
     """
     import numpy as np
 
     order = np.argsort(first_token)
     begins = first_token[order]
-    tokens_of_first = np.concatenate(([0.0], np.cumsum(prompts[order])))  # the tokens of the first 0, 1, 2 ... prompts
+    prompts_so_far = np.cumsum(prompt_tokens[order])
+    tokens_of_first = np.concatenate(([0.0], prompts_so_far))  # the tokens of the first 0, 1, 2 ... prompts
     count_until_end = np.searchsorted(begins, done, "right")
     count_until_begin = np.searchsorted(begins, first_token, "right")
     tokens: Array = tokens_of_first[count_until_end] - tokens_of_first[count_until_begin]
