@@ -94,38 +94,29 @@ class CardLimits(FrozenModel):
         if the limit does not apply. `missing` says why. Raises UsageError if the model's config cannot be read.
         """
         shape, stored_bytes = load_shape(config), checkpoint.weight_bytes(config)
-        embedding_weights = shape.vocab_size * shape.hidden_size
-        # For a token only one row of the input embeddings is read. Tied embeddings are also the output layer, all of
-        # which is read.
-        unread_bytes = 0.0
-        if not shape.tie_word_embeddings:
-            unread_bytes = embedding_weights * BYTES_PER_WEIGHT[config.precision]
         gpus_per_copy, copies = parallelism(config, gpus, stored_bytes)
         used_gpus = gpus[: gpus_per_copy * copies]  # The engine uses the first ones.
         names = sorted({gpu.name for gpu in used_gpus})
         card, arithmetic = card_of(names), arithmetic_of(config)
-        peak = flops_per_s = bytes_per_s = cache_bytes = None
+        bytes_per_s = peak = flops_per_s = None
         if card:
             # `card.memory` is the bandwidth of the memory in TB/s. A request runs on the GPUs of one copy of the model.
             bytes_per_s = 1e12 * card.memory * gpus_per_copy
             peak = getattr(card, arithmetic) if arithmetic else None
         if peak:
             flops_per_s = 1e12 * peak * len(used_gpus)  # An Offline test keeps all copies busy.
-        if used_gpus:
-            memory_bytes = min(gpu.memory for gpu in used_gpus)
-            left_bytes = config.memory_share * memory_bytes * gpus_per_copy - stored_bytes
-            cache_bytes = max(0.0, left_bytes) * copies
+        cache_bytes_of_copy = room_for_cache(config, used_gpus, gpus_per_copy, stored_bytes)
         missing = missing_facts(names, arithmetic, has_sheet=card is not None, has_peak=peak is not None)
         limits = cls(
             arithmetic=arithmetic,
             layer_parameters=shape.num_hidden_layers * weights_of_layer(shape),
-            output_parameters=embedding_weights,
+            output_parameters=shape.vocab_size * shape.hidden_size,
             attention_width=shape.num_hidden_layers * shape.num_attention_heads * checkpoint.head_width(shape),
-            weight_bytes=int(stored_bytes - unread_bytes),
+            weight_bytes=int(stored_bytes - unread_bytes(shape, config)),
             kv_bytes=checkpoint.cache_bytes(config, 1),  # the keys and values of a single token
             flops_per_s=flops_per_s,
             bytes_per_s=bytes_per_s,
-            cache_bytes=cache_bytes,
+            cache_bytes=None if cache_bytes_of_copy is None else cache_bytes_of_copy * copies,
             missing=tuple(missing),
         )
         return limits.without(config.engine_args)  # without those that an engine argument makes void
@@ -198,6 +189,27 @@ class CardLimits(FrozenModel):
             )
         for fact in self.missing:
             yield f"limit not computed: {fact}"
+
+
+def unread_bytes(shape: ModelShape, config: EngineConfig) -> float:
+    """Return the bytes of the weights that are not read for a token: those of the input embeddings.
+
+    A token reads a single row of them. Tied embeddings are also the output layer, all of which is read.
+    """
+    if shape.tie_word_embeddings:
+        return 0.0
+    return shape.vocab_size * shape.hidden_size * BYTES_PER_WEIGHT[config.precision]
+
+
+def room_for_cache(config: EngineConfig, gpus: Sequence[GPU], gpus_per_copy: int, weight_bytes: float) -> Measured:
+    """Return the bytes that the weights leave for the KV cache of one copy of the model, at least 0.
+
+    `gpus` are those that the engine uses, and the smallest one decides. None without a GPU.
+    """
+    if not gpus:
+        return None
+    smallest_memory = min(gpu.memory for gpu in gpus)
+    return max(0.0, config.memory_share * smallest_memory * gpus_per_copy - weight_bytes)
 
 
 def run_limits(config: RunConfig, gpus: Sequence[GPU]) -> CardLimits | None:

@@ -100,6 +100,13 @@ class Claim(NamedTuple):
         return f"{self.name}: {self.stated!s:.200}; {source}".rstrip("; ")  # A claim may have no source.
 
 
+class SourceFigures(NamedTuple):
+    """The figures of a test that a source gives, by their paths in the field "run" of summary.json."""
+
+    source: str
+    figures: Mapping[str, Any]
+
+
 def differing(claims: Iterable[Claim]) -> list[Claim]:
     return [claim for claim in claims if claim.verdict == "differs"]
 
@@ -151,7 +158,7 @@ def claims_of(folder: Path) -> Iterator[Claim]:
         yield from missing_parts(folder, run, settings)
     limits_ms = (run.get("performance") or {}).get("limits_ms")
     limits = LatencyLimits(**limits_ms) if limits_ms else None
-    recomputed = list[tuple[str, dict[str, Any]]]()  # a source, and the figures that it gives by their paths in `run`
+    recomputed = list[SourceFigures]()
     for name, test_folder, concurrency in tests_of(folder, run, config):
         try:
             test = TestRun.from_logs(test_folder, limits, int(concurrency) if concurrency else None)
@@ -160,20 +167,27 @@ def claims_of(folder: Path) -> Iterator[Claim]:
             continue
         yield order_claim(test, begin=config["started"], end=status["time"])
         yield from rate_claims(test)
-        figures_by_source = figures_of_sources(test, is_whole=name == "performance")
-        has_steady_part = bool((run.get(name) or {}).get("steady"))
-        if has_steady_part:  # The run then states the number of queries of the steady part, not of the whole test.
-            figures_by_source["requests.csv"].pop("queries", None)
-        for source, figures in figures_by_source.items():
-            recomputed.append((source, dict(leaves(figures, name))))
-    for name, value in leaves(run):
+        recomputed += recomputed_figures(test, name, run)
+    for path_in_run, value in leaves(run):
         if isinstance(value, int | float):
-            yield from figure_claims(name, value, recomputed)
+            yield from figure_claims(path_in_run, value, recomputed)
     stored_digests = summary.get("digests")
     if stored_digests:
         yield from digest_claims(folder, stored_digests)
-    for path in sorted(folder.rglob(log_entries.DETAIL)):
-        yield from summary_claims(path.parent)
+    for log_path in sorted(folder.rglob(log_entries.DETAIL)):
+        yield from summary_claims(log_path.parent)
+
+
+def recomputed_figures(test: TestRun, name: str, run: Mapping[str, Any]) -> list[SourceFigures]:
+    """Return the figures that each source of a test gives.
+
+    `name` is the test's name in the summary, and `run` is the field "run" of summary.json.
+    """
+    figures_by_source = figures_of_sources(test, is_whole=name == "performance")
+    has_steady_part = bool((run.get(name) or {}).get("steady"))
+    if has_steady_part:  # The run then states the number of queries of the steady part, not of the whole test.
+        figures_by_source["requests.csv"].pop("queries", None)
+    return [SourceFigures(source, dict(leaves(figures, name))) for source, figures in figures_by_source.items()]
 
 
 def order_claim(test: TestRun, begin: str, end: str) -> Claim:
@@ -187,10 +201,10 @@ def order_claim(test: TestRun, begin: str, end: str) -> Claim:
     return Claim(name=name, stated=times, source="in order", recomputed=in_order)
 
 
-def figure_claims(name: str, value: float, recomputed: Sequence[tuple[str, Mapping[str, Any]]]) -> Iterator[Claim]:
+def figure_claims(name: str, value: float, recomputed: Sequence[SourceFigures]) -> Iterator[Claim]:
     """Yield a claim of the figure for each source that gives it. If no source gives it, yield one claim without source.
 
-    `name` is the path of the figure in the summary, and `recomputed` has the figures of each source, by their paths.
+    `name` is the path of the figure in the field "run" of summary.json.
     """
     has_source = False
     for source, figures in recomputed:
@@ -353,13 +367,12 @@ def rate_claims(test: TestRun) -> Iterator[Claim]:
     ):
         if not rate or not count or end_s <= begin_s:  # One side of the claim is not known.
             continue
-        by_rate = rate * (end_s - begin_s)
-        by_requests: float = count
-        # A claim itself would be judged by a stricter tolerance. So a number that agrees is given twice.
-        if isclose(by_rate, count, rel_tol=tolerance):
-            by_requests = by_rate
+        count_by_rate = rate * (end_s - begin_s)
+        # The claim's own verdict has a stricter tolerance. So for a number that agrees, both sides are the same.
+        agrees = isclose(count_by_rate, count, rel_tol=tolerance)
+        recomputed = count_by_rate if agrees else count
         claim_name = f"{test.folder.name}, {name} times its time"
-        yield Claim(name=claim_name, stated=by_rate, source="requests.csv", recomputed=by_requests)
+        yield Claim(name=claim_name, stated=count_by_rate, source="requests.csv", recomputed=recomputed)
 
 
 def figures_of_sources(test: TestRun, is_whole: bool) -> dict[str, dict[str, Any]]:
@@ -370,27 +383,39 @@ def figures_of_sources(test: TestRun, is_whole: bool) -> dict[str, dict[str, Any
     result, joules = test.result, test.recording.joules
     # Only in Server is the target rate what LoadGen sent; elsewhere it is an estimate.
     target_qps = result.target_qps if result.scenario == "Server" else None
-    # The target rate has its own source below, with its own tolerance, and the queries are counted in requests.csv.
-    from_log = vars(result) | {"target_qps": None, "sent": result.scheduled_qps, "queries": None}
-    counts_steady_part = test.window is not None
-    if counts_steady_part:  # The log has figures of the whole test, so that only its verdict can be compared.
-        from_log = {"valid": result.valid}
-    elif not is_whole:  # `duration_s` of a test of a search is the time in which its queries were issued.
-        from_log["duration_s"] = None
-    from_requests: dict[str, Any] = {name: getattr(test.window or test, name, None) for name in REQUEST_FIGURES}
-    from_requests["requests"] = len(test.counted_requests)
-    if result.scenario != "MultiStream":  # A query of MultiStream has several requests and one latency.
-        from_requests |= requests.times_of(test.counted_requests)._asdict()
-        from_requests["queries"] = len(test.counted_requests)
     joules_per_token = None
     if joules:  # Without tokens, the figure is nan, which equals no stated figure.
         joules_per_token = joules / (test.total_new_tokens or nan)
     return {
-        "LoadGen's log": from_log,
-        "target_qps": {"target_qps": target_qps, "load": target_qps},
-        "requests.csv": from_requests,
+        "LoadGen's log": figures_of_log(test, is_whole),
+        "target_qps": {"target_qps": target_qps, "load": target_qps},  # a source of its own, for its own tolerance
+        "requests.csv": figures_of_requests(test),
         "machine.csv": {"gpu_joules": joules, "joules_per_output_token": joules_per_token},
     }
+
+
+def figures_of_log(test: TestRun, is_whole: bool) -> dict[str, Any]:
+    """Return the figures of a test that LoadGen's log gives, by name. `is_whole` is as in `figures_of_sources`."""
+    result = test.result
+    counts_steady_part = test.window is not None
+    if counts_steady_part:  # The log has figures of the whole test, so that only its verdict can be compared.
+        return {"valid": result.valid}
+    # The target rate and the queries have other sources.
+    figures = vars(result) | {"target_qps": None, "sent": result.scheduled_qps, "queries": None}
+    if not is_whole:  # `duration_s` of a test of a search is the time in which its queries were issued.
+        figures["duration_s"] = None
+    return figures
+
+
+def figures_of_requests(test: TestRun) -> dict[str, Any]:
+    """Return the figures of a test that requests.csv gives, by name."""
+    counted_part = test.window or test  # the steady part if only that counts
+    figures: dict[str, Any] = {name: getattr(counted_part, name, None) for name in REQUEST_FIGURES}
+    figures["requests"] = len(test.counted_requests)
+    if test.result.scenario != "MultiStream":  # A query of MultiStream has several requests and one latency.
+        figures |= requests.times_of(test.counted_requests)._asdict()
+        figures["queries"] = len(test.counted_requests)
+    return figures
 
 
 def leaves(data: object, name: str = "") -> Iterator[tuple[str, Any]]:

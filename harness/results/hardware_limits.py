@@ -77,18 +77,33 @@ def peak_shares(test: TestRun, facts: RunFacts) -> tuple[float, float] | None:
     if not peak:
         return None
     sums = token_sums(test.answered_requests)
-    # A product is two operations. Attention multiplies twice, with keys and with values.
+    # The peaks are in 10^12 a second. This is a hundredth of what a peak of 1 does in the test.
+    work_of_percent = 1e12 * len(gpus) * seconds / 100
+    arithmetic_percent = operations_of(sums) / (peak * work_of_percent)
+    bandwidth_percent = bytes_read_for(sums, plan, facts.concurrency, bits) / (card.memory * work_of_percent)
+    return arithmetic_percent, bandwidth_percent
+
+
+def operations_of(sums: TokenSums) -> float:
+    """Return the arithmetic operations that the model needs for these tokens. A product is two operations."""
     layer_operations = 2 * LINEAR_PARAMETERS * sums.tokens + 2 * OUTPUT_PARAMETERS * sums.output_tokens
-    operations = layer_operations + 4 * LAYERS * HIDDEN_SIZE * sums.attended_tokens
-    weight_bytes = LINEAR_PARAMETERS * bits / 8 + 2 * OUTPUT_PARAMETERS  # the output layer has 16 bits
-    # A step gives each running request one token. If all slots (those of all copies of the model) were always in use,
-    # the steps were as few as possible, so the bytes are a lower bound.
-    steps = sums.output_tokens / facts.concurrency
-    kv_bytes = 1 if plan.engine_state.kv_cache_dtype.startswith("fp8") else 2  # for each value in the cache
+    # Attention multiplies twice, with keys and with values.
+    return layer_operations + 4 * LAYERS * HIDDEN_SIZE * sums.attended_tokens
+
+
+def bytes_read_for(sums: TokenSums, plan: Plan, concurrency: int, bits: int) -> float:
+    """Return the bytes of weights and KV cache that the engine reads, at the least, to generate these tokens.
+
+    `concurrency` is the number of request slots in all copies of the model, and `bits` the size of a weight in the
+    linear layers.
+    """
+    # A step gives each running request one token. If all slots were always in use, the steps were as few as possible,
+    # so the bytes are a lower bound.
+    steps = sums.output_tokens / concurrency
     # In each step, each copy of the model reads all its weights, whatever number of its slots is in use.
-    bytes_read = KV_VALUES * kv_bytes * sums.cached_tokens + plan.data_parallel_size * steps * weight_bytes
-    tera_per_percent = 1e12 * len(gpus) * seconds / 100  # the peaks are in 10^12 a second
-    return operations / (peak * tera_per_percent), bytes_read / (card.memory * tera_per_percent)
+    weight_bytes = LINEAR_PARAMETERS * bits / 8 + 2 * OUTPUT_PARAMETERS  # the output layer has 16 bits
+    bytes_of_value = 1 if plan.engine_state.kv_cache_dtype.startswith("fp8") else 2  # in the KV cache
+    return KV_VALUES * bytes_of_value * sums.cached_tokens + plan.data_parallel_size * steps * weight_bytes
 
 
 def bits_of_linear_layers(plan: Plan) -> int:
