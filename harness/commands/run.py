@@ -111,8 +111,10 @@ def run_in_folder(
             from harness.runner import steps  # This import is slow, so the lines above are shown before it.
 
             code, run = steps.run_benchmark(config, folder, display, earlier, is_last)
-        if config.json and not print_summary(folder, consoles) and code == DONE:
-            code = ENGINE_FAILED  # the exit code of any error of the system
+        if config.json:
+            is_printed = print_summary(folder, consoles)
+            if code == DONE and not is_printed:
+                code = ENGINE_FAILED  # the exit code of any error of the system
         return code, run
     except (Exception, KeyboardInterrupt) as error:
         code = ending.fail(error, folder, errors)

@@ -90,20 +90,10 @@ def sweep(
     if list_names:  # Each task of a cluster runs the baseline as well, so it is no task of its own.
         say("\n".join(experiment.name for experiment in chosen if experiment.name != file.BASELINE))
         return DONE
-    from harness.sweep import loop  # This import is slow, and the flags above should not wait for it.
-
     if gather:
         say(gathering.gather(whole_sweep, gather).path / "report.html")
         return DONE
     tracking.check_installed(mlflow)
-    reasons = choice.find_unsupported(whole_sweep)  # why an experiment is skipped: the installed vLLM cannot run it
-    # A lane is a place where one experiment runs at a time: a GPU, or the whole machine. The choice may fail, so it
-    # comes before any folder is made.
-    gpu_lanes = lanes.choose_lanes(gpus == "side-by-side")
-    if dry_run:
-        run_folder.check_writable(results_dir)
-        choice.show_plan(whole_sweep, chosen, reasons)
-        return DONE
     options = sweep_state.SweepOptions(
         repeat=repeat,
         timeout=timeout,
@@ -113,12 +103,41 @@ def sweep(
         alternate=alternate,
         mlflow=mlflow,
     )
-    from harness.core import processes
-
-    processes.install_signal_handlers()  # SIGTERM then ends this command as Ctrl-C does, with all its processes.
     narrow_enough = within or 0.0  # No interval is narrower than 0 %, so without --within all rounds are run.
+    is_side_by_side = gpus == "side-by-side"
+    return run_experiments(whole_sweep, chosen, options, narrow_enough, is_side_by_side, results_dir, resume, dry_run)
+
+
+def run_experiments(
+    whole_sweep: file.Sweep,
+    chosen: list[file.Experiment],
+    options: sweep_state.SweepOptions,
+    within: float,
+    is_side_by_side: bool,
+    results_dir: Path,
+    resume: bool,
+    dry_run: bool,
+) -> int:
+    """Run the chosen experiments of a sweep, and end the process with the exit code.
+
+    With `dry_run`, only shows what would run and returns. An experiment that the installed vLLM cannot run is skipped.
+    No more rounds are run once every interval is narrower than `within` percent. `is_side_by_side` runs an experiment
+    on each GPU at the same time.
+    """
+    from harness.core import processes
+    from harness.sweep import loop  # This import is slow, and the other uses of the command should not wait for it.
+
+    reasons = choice.find_unsupported(whole_sweep)  # why an experiment is skipped, by its name
+    # A lane is a place where one experiment runs at a time: a GPU, or the whole machine. The choice may fail, so it
+    # comes before any folder is made.
+    gpu_lanes = lanes.choose_lanes(is_side_by_side)
+    if dry_run:
+        run_folder.check_writable(results_dir)
+        choice.show_plan(whole_sweep, chosen, reasons)
+        return DONE
+    processes.install_signal_handlers()  # SIGTERM then ends this command as Ctrl-C does, with all its processes.
     state = loop.begin_sweep(
-        whole_sweep, results_dir, chosen, options, skipped=reasons, is_resumed=resume, within=narrow_enough
+        whole_sweep, results_dir, chosen, options, skipped=reasons, is_resumed=resume, within=within
     )
     loop.run_to_exit(state, gpu_lanes)  # ends the process
 

@@ -45,17 +45,13 @@ def bisection_plan(
     A bisection finds which difference between the two sides, GOOD and BAD, makes a condition such as a lower speed
     hold. `words` name both sides. With the name of a single side, its environments (`pythons`) are compared: they are
     versions that follow each other, and the first bad one is sought. `rounds` is the number of rounds that the user
-    asked for. Raises UsageError if the sides cannot be bisected, such as by doing different work or having no
-    difference that a run can set.
+    asked for. Raises UsageError if the sides cannot be bisected: if they do different work, for instance, or if a run
+    can set none of their differences.
     """
     check_counts(words, pythons)
-    is_ordered = len(words) == 1
-    good, bad = bisect_sides.load_sides(words, results_dir)
-    bisect_sides.check_good(words[0], results_dir, conditions)
-    bisect_sides.check_work(good, bad)
+    is_ordered = len(words) == 1  # The environments of a single side have an order.
     interpreters = in_order(pythons)
-    if interpreters:
-        good, bad = replace(good, python=interpreters[0]), replace(bad, python=interpreters[-1])
+    good, bad = checked_sides(words, interpreters, conditions, results_dir)
     differences = list(bisect_sides.environment_changes(interpreters))
     if not is_ordered:
         differences = [*bisect_sides.testable_differences(good, bad), *differences]
@@ -76,26 +72,43 @@ def bisection_plan(
         most_rounds=most_rounds,
     )
     experiments = first_experiments(bisection, good, mode_of(conditions))
-    mistakes = list(rejected_settings([(experiment.name, experiment) for experiment in experiments]))
-    if mistakes:
-        raise UsageError(mistakes[0])
     condition_text = " or ".join(condition.text for condition in conditions)
     about = f"Which difference between {good_name} and {bad_name} makes {condition_text} hold."
     return Sweep(sweep_name(words), about, experiments), bisection
+
+
+def checked_sides(
+    words: Sequence[str], interpreters: Sequence[str], conditions: Sequence[Condition], results_dir: Path
+) -> tuple[Side, Side]:
+    """Return GOOD and BAD by the words for them, each with its interpreter if any are given.
+
+    Raises UsageError if a side cannot be read, if GOOD is a run that cannot stand for a good one, or if the two do
+    different work.
+    """
+    good, bad = bisect_sides.load_sides(words, results_dir)
+    bisect_sides.check_good(words[0], results_dir, conditions)
+    bisect_sides.check_work(good, bad)
+    if interpreters:
+        good, bad = replace(good, python=interpreters[0]), replace(bad, python=interpreters[-1])
+    return good, bad
 
 
 def first_experiments(bisection: Bisection, good: Side, mode: str) -> tuple[Experiment, ...]:
     """Return the experiments that a bisection begins with: GOOD (the baseline), GOOD against itself, and BAD.
 
     GOOD runs against itself because a condition that holds even then says nothing about the difference. `mode` says
-    which tests the experiments run.
+    which tests the experiments run. Raises UsageError if a run refuses the settings of one of them.
     """
     about_good, about_bad = f"GOOD: {bisection.good}", f"BAD: {bisection.bad}"
-    return (
+    experiments = (
         make_step(good, BASELINE, changes=(), mode=mode, about=about_good, kind="baseline"),
         make_step(good, GOOD_AGAIN, changes=(), mode=mode, about="GOOD against itself", kind="isolation"),
         make_step(good, BAD, changes=bisection.differences, mode=mode, about=about_bad, kind="isolation"),
     )
+    mistakes = list(rejected_settings([(experiment.name, experiment) for experiment in experiments]))
+    if mistakes:
+        raise UsageError(mistakes[0])
+    return experiments
 
 
 def no_difference_error(good: str, bad: str, untestable: Sequence[str]) -> UsageError:

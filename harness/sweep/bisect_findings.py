@@ -110,23 +110,27 @@ class BisectFindings:
         result = result_named(self.report.rows, name)
         if result is None:
             return None
-        places, complete_rounds = self.bisection.places_of(name), len(result.done)
-        if not complete_rounds:
+        places = self.bisection.places_of(name)
+        if not result.done:  # It has no complete round.
             how_it_failed = result.failure.failed if result.failure else ""  # in words
             any_condition = self.conditions[0]  # None of them decides.
             return StepFinding(name, places, "no verdict", rounds=0, condition=any_condition, reason=how_it_failed)
         judgements = [self.report.judge(result, condition) for condition in self.conditions]
         judgement = regression.gravest(judgements)
         condition = self.conditions[judgements.index(judgement)]  # The judgements are in the order of the conditions.
-        answer = ANSWERS_BY_VERDICT[judgement.verdict]
-        if answer == "undecided" and not can_rounds_help(result, judgement):
-            answer = "no verdict"
-        reason = ""  # A clear answer needs none.
-        if answer in ("undecided", "no verdict"):
-            reason = judgement.why
+        answer = answer_of(judgement, result)
+        is_clear = answer in ("passes", "fails")
         has_rounds_left = self.bisection.scheduled(name) < self.bisection.most_rounds
-        can_go_on = answer == "undecided" and has_rounds_left
-        return StepFinding(name, places, answer, complete_rounds, condition, judgement, reason, can_go_on)
+        return StepFinding(
+            experiment=name,
+            places=places,
+            answer=answer,
+            rounds=len(result.done),
+            condition=condition,
+            judgement=judgement,
+            reason="" if is_clear else judgement.why,
+            can_go_on=answer == "undecided" and has_rounds_left,
+        )
 
     @property
     def wanted(self) -> Sequence[str] | frozenset[int]:
@@ -163,6 +167,17 @@ class BisectFindings:
             if step.subset == subset:
                 return (step.experiment,)
         return subset
+
+
+def answer_of(judgement: Judgement, result: ExperimentResult) -> StepAnswer:
+    """Return the answer that a judgement of an experiment gives.
+
+    An undecided experiment has no verdict if more rounds cannot give it one.
+    """
+    answer = ANSWERS_BY_VERDICT[judgement.verdict]
+    if answer == "undecided" and not can_rounds_help(result, judgement):
+        return "no verdict"
+    return answer
 
 
 def can_rounds_help(result: ExperimentResult, judgement: Judgement) -> bool:

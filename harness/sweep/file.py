@@ -222,20 +222,11 @@ def merged_sweep(sources: Sequence[Source]) -> Sweep:
         baseline = changed_settings(baseline, content.baseline.settings)
     baseline_about = last_text(content.baseline.about for content in contents)
     baseline_variant = Variant(name=BASELINE, about=baseline_about)
-    planned = [
-        PlannedExperiment(sources[-1].at("baseline"), "baseline", baseline_variant, change={}),
-        *named_experiments(sources),
-    ]
-    sources_with_grid = [source for source in sources if source.content.grid]
-    if sources_with_grid:  # Grids are not merged: the last one replaces the others.
-        axes, where = grid_of(sources_with_grid[-1])
-        count = math.prod(map(len, axes.values()))
-        if count > MOST_EXPERIMENTS:
-            mistakes.append(f"{where}: {count:,} combinations; a sweep has at most {MOST_EXPERIMENTS:,}")
-        else:
-            for variant, settings in grid_combinations(axes):
-                planned.append(PlannedExperiment(where, "grid", variant, change=settings))
+    planned_baseline = PlannedExperiment(sources[-1].at("baseline"), "baseline", baseline_variant, change={})
+    planned_of_grid, mistakes_of_grid = grid_experiments(sources)
+    planned = [planned_baseline, *named_experiments(sources), *planned_of_grid]
     experiments = made_experiments(planned, baseline)  # pairs of `file:line` and an experiment
+    mistakes += mistakes_of_grid
     mistakes += rejected_settings(experiments)
     if len(experiments) == 1:  # the baseline alone
         mistakes.append(f"{path}:1: no experiments; add `isolation:`, `stacked:` or `grid:`")
@@ -261,6 +252,23 @@ def made_experiments(planned: Sequence[PlannedExperiment], baseline: SettingsByP
         experiment = make_experiment(item.variant, item.kind, settings, baseline)
         experiments.append((item.where, experiment))
     return experiments
+
+
+def grid_experiments(sources: Sequence[Source]) -> tuple[list[PlannedExperiment], list[str]]:
+    """Return the experiments of the grid before they are made, and the mistakes in it.
+
+    Grids are not merged: the last one replaces the others. Without a grid, both are empty. A grid with too many
+    combinations has no experiments, but a mistake that says so.
+    """
+    sources_with_grid = [source for source in sources if source.content.grid]
+    if not sources_with_grid:
+        return [], []
+    axes, where = grid_of(sources_with_grid[-1])
+    count = math.prod(map(len, axes.values()))
+    if count > MOST_EXPERIMENTS:
+        return [], [f"{where}: {count:,} combinations; a sweep has at most {MOST_EXPERIMENTS:,}"]
+    combinations = grid_combinations(axes)
+    return [PlannedExperiment(where, "grid", variant, change=settings) for variant, settings in combinations], []
 
 
 def grid_of(source: Source) -> tuple[SettingsByPart, str]:
