@@ -212,22 +212,38 @@ def load_again(plan: Plan, scores: ScoresFile) -> tuple[sample_library.Library, 
 def evaluate_answers(folder: Path, plan: Plan, library: sample_library.Library, tokenizer: Tokenizer) -> Accuracy:
     """Score the accuracy log in `folder`, judge the scores, and return them.
 
-    With dummy or random weights the verdict is NOT JUDGED. Writes rouge.json, samples.csv and worst.md (the answers
-    with the lowest ROUGE-L) into the folder.
+    Writes rouge.json, samples.csv and worst.md (the answers with the lowest ROUGE-L) into the folder.
     """
     answers = read_log(folder / ANSWERS_FILE, len(library))
     texts = to_text(answers, tokenizer)
     rows = score_answers(texts, library.references)  # the scores of each sample
+    special_ids = set(tokenizer.all_special_ids)
+    stop_reasons = [stop_of(answer, special_ids, plan.config.max_new_tokens) for answer in answers]
+    result = judged_scores(plan, rows, answers, stop_reasons, log_digest(folder / ANSWERS_FILE))
+    write_json(folder / "rouge.json", result.flat())
+    write_table(folder / "samples.csv", SAMPLE_COLUMNS, sample_rows(rows, answers, stop_reasons, library))
+    worst = worst_answers(rows)
+    page = templates.render("worst.md.j2", worst=worst, rows=rows, answers=answers, texts=texts, library=library)
+    write_text(folder / "worst.md", f"{page}\n")
+    return result
+
+
+def judged_scores(
+    plan: Plan, rows: Sequence[Row], answers: Sequence[Sequence[int]], stop_reasons: Sequence[str], digest: str
+) -> ScoresFile:
+    """Return the scores of a run's answers with their verdict, which is NOT JUDGED for dummy or random weights.
+
+    `rows` has the scores of each sample, `answers` the token ids of each, and `stop_reasons` why each answer ended.
+    `digest` is the SHA-256 of the accuracy log.
+    """
     checks = judge_scores(rows, plan.task, plan.config.high_accuracy)
     why_not_judged = fault_of_weights(plan)
     gate_verdict: GateResult = "NOT JUDGED"
     if not why_not_judged:
         gate_verdict = worst_verdict(checks)
-    special_ids = set(tokenizer.all_special_ids)
-    stop_reasons = [stop_of(answer, special_ids, plan.config.max_new_tokens) for answer in answers]
-    splitter, _ = sentence_splitter()
+    splitter, _split = sentence_splitter()
     is_nltk = splitter == "nltk punkt_tab"
-    result = ScoresFile(
+    return ScoresFile(
         schema_version=SCHEMA,
         verdict=gate_verdict,
         checks=checks,
@@ -242,14 +258,8 @@ def evaluate_answers(folder: Path, plan: Plan, library: sample_library.Library, 
         # These two depend on the splitter, and MLPerf's reference scores were computed with NLTK's.
         approximate=[] if is_nltk else ["rougeLsum", "gen_len"],
         note=why_not_judged,
-        log=log_digest(folder / ANSWERS_FILE),
+        log=digest,
     )
-    write_json(folder / "rouge.json", result.flat())
-    write_table(folder / "samples.csv", SAMPLE_COLUMNS, sample_rows(rows, answers, stop_reasons, library))
-    worst = worst_answers(rows)
-    page = templates.render("worst.md.j2", worst=worst, rows=rows, answers=answers, texts=texts, library=library)
-    write_text(folder / "worst.md", f"{page}\n")
-    return result
 
 
 def worst_answers(rows: Sequence[Row]) -> list[int]:

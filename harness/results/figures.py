@@ -7,6 +7,7 @@ from harness.core.formatting import Measured
 from harness.core.schema import FrozenModel
 from harness.loadgen.log import Latency
 from harness.loadgen.requests import Request, successful_requests
+from harness.loadgen.steady_window import SteadyWindow
 from harness.loadgen.test_run import TestRun
 
 
@@ -101,6 +102,12 @@ def figures_of_steady_part(test: TestRun, limits: LatencyLimits | None) -> Figur
     counts_steady_part = test.window is not None  # only at fixed concurrency
     if not (counts_steady_part and steady_part.requests):
         return speeds
+    further_figures = request_figures(test, steady_part, limits)
+    return Figures.model_validate(dict(speeds) | further_figures)
+
+
+def request_figures(test: TestRun, steady_part: SteadyWindow, limits: LatencyLimits | None) -> dict[str, object]:
+    """Return the figures of the requests in a steady part that counts, by the names of fields of Figures."""
     result = test.counted_result
     attainment = slo_attainment(steady_part.whole_requests, limits, test.is_buffered)
     goodput = None
@@ -110,7 +117,7 @@ def figures_of_steady_part(test: TestRun, limits: LatencyLimits | None) -> Figur
     tokens_per_sec_per_user = None
     if result.tpot_ms and result.tpot_ms.p90 and not test.is_buffered:
         tokens_per_sec_per_user = 1000 / result.tpot_ms.p90  # as MLPerf Endpoints defines it
-    further_figures = dict(
+    return dict(
         input_tokens_per_sec=steady_part.input_tokens_per_sec or None,  # 0: the prompts' tokens are not known
         total_tokens_per_sec=steady_part.total_tokens_per_sec,
         samples_per_sec=result.samples_per_sec,
@@ -122,7 +129,6 @@ def figures_of_steady_part(test: TestRun, limits: LatencyLimits | None) -> Figur
         goodput=goodput,
         tokens_per_sec_per_user=tokens_per_sec_per_user,
     )
-    return Figures.model_validate(dict(speeds) | further_figures)
 
 
 def slo_attainment(requests: Sequence[Request], limits: LatencyLimits | None, is_buffered: bool) -> Measured:

@@ -66,26 +66,30 @@ def with_traffic(profile: Profile, plan: Plan) -> Profile:
         return profile
     weight_bytes = BYTES_PER_WEIGHT[plan.config.precision]
     cache_bytes = 1 if state.kv_cache_dtype.startswith("fp8") else weight_bytes
-
-    def with_bytes(share: Share) -> Share:
-        """Return a kernel's share with the bytes that the kernel moves for a token, and its speed.
-
-        Both follow from the first row of MOVED_VALUES that describes the kernel. Without such a row, or if the tokens
-        of a step are not known, the share is returned unchanged.
-        """
-        for row in MOVED_VALUES:
-            tokens_of_step = getattr(profile, row.tokens_field)
-            is_described = re.search(row.pattern, share.name)
-            if not (is_described and tokens_of_step and share.ms):
-                continue
+    largest = []
+    for share in profile.largest:
+        row = row_of_kernel(share, profile)
+        if row and share.ms:
             output_bytes = 1 if re.search(WRITES_8_BITS, share.name) else weight_bytes
-            size = row.weights * weight_bytes + row.outputs * output_bytes + row.cached * cache_bytes
-            bytes_moved = size * tokens_of_step * share.calls  # A call handles the tokens of one step, in one layer.
+            size = row.weights * weight_bytes + row.outputs * output_bytes + row.cached * cache_bytes  # for a token
+            # A call handles the tokens of one step, in one layer.
+            bytes_moved = size * getattr(profile, row.tokens_field) * share.calls
             tb_per_s = bytes_moved / share.ms / 1e9  # from bytes a millisecond
             percent = 100 * tb_per_s / card.memory
             traffic = dict(operation=row.operation, bytes_per_token=size, tb_per_s=tb_per_s, memory_percent=percent)
-            return share.model_copy(update=traffic)
-        return share
-
-    largest = [with_bytes(share) for share in profile.largest]
+            largest.append(share.model_copy(update=traffic))
+        else:  # The bytes that this kernel moves are not known.
+            largest.append(share)
     return profile.model_copy(update={"largest": largest, "memory_tb_per_s": card.memory})
+
+
+def row_of_kernel(share: Share, profile: Profile) -> MovedValues | None:
+    """Return the first row of MOVED_VALUES that describes a kernel and whose tokens of a step are known.
+
+    None if there is no such row.
+    """
+    for row in MOVED_VALUES:
+        is_described = re.search(row.pattern, share.name)
+        if is_described and getattr(profile, row.tokens_field):
+            return row
+    return None

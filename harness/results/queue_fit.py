@@ -100,13 +100,7 @@ def queue_from_times(
     if growth > SURE * chance:
         # The queue grew, so the server always had work, and its completions show how its speed changed.
         fit = fit._replace(drift=drift_of_completions(completions))
-    answers_of_blocks = completions
-    running_at_middle, running_at_end = running_at(middle, first_token, done), running_at(end, first_token, done)
-    is_concurrency_constant = abs(running_at_end - running_at_middle) <= EVEN_SHARE * running_at_middle
-    if is_concurrency_constant:
-        # Answers then end in waves, so the number that ends in a block depends on the wave. The parts of all answers
-        # that are made in a block are counted instead.
-        answers_of_blocks = np.diff([made_until(edge, first_token, done) for edge in edges])
+    answers_of_blocks = counted_answers(completions, edges, first_token, done)
     answers, variance = float(answers_of_blocks.sum()), lasting_variance(answers_of_blocks)
     return Queue(
         sent=sent_count / seconds,
@@ -117,6 +111,25 @@ def queue_from_times(
         dispersion=TIME_BLOCKS * variance / answers if answers else 0.0,  # variance over mean, both of a block
         **fit._asdict(),
     )
+
+
+def counted_answers(completions: "Array", edges: "Array", first_token: "Array", done: "Array") -> "Array":
+    """Return the number of answers that counts for each block of time, by which the rate of completions is measured.
+
+    Usually these are the `completions`, the answers that ended in the block. But if as many answers run at the end as
+    at the beginning, answers end in waves, and the number that ends in a block depends on the wave. The parts of all
+    answers that were made in the block are counted instead. `edges` are the times between the blocks, `first_token` and
+    `done` the times of each answer, all in seconds.
+    """
+    import numpy as np
+
+    running_at_begin, running_at_end = (running_at(edge, first_token, done) for edge in (edges[0], edges[-1]))
+    is_concurrency_constant = abs(running_at_end - running_at_begin) <= EVEN_SHARE * running_at_begin
+    if not is_concurrency_constant:
+        return completions
+    made_by_edge = [made_until(edge, first_token, done) for edge in edges]
+    parts_made: Array = np.diff(made_by_edge)
+    return parts_made
 
 
 def error_of_rate(variance_of_block: float, seconds: float) -> float:

@@ -31,28 +31,28 @@ class Scatter(NamedTuple):
     freedom: float
 
 
-def changes_by_rounds(ratios: Mapping[str, RatiosByRound], error: float = ERROR_RATE) -> dict[str, Change]:
+def changes_by_rounds(ratios: Mapping[str, RatiosByRound], error_rate: float = ERROR_RATE) -> dict[str, Change]:
     """Return the change of each experiment from the ratios of its figures to the baseline's in the same round.
 
-    A round is one run of the baseline and of each experiment. `error` is the chance that any verdict of all the
-    experiments is wrong. Holm's procedure (1979) keeps this chance: the clearest change is judged first, at a chance of
-    `error` divided by the number of experiments, and each clear change leaves one experiment less to divide by. The
+    A round is one run of the baseline and of each experiment. `error_rate` is the chance that any verdict of all the
+    experiments is wrong. Holm's procedure (1979) keeps this chance. The clearest change is judged first, at a chance of
+    `error_rate` divided by the number of experiments. Each clear change leaves one experiment less to divide by. The
     confidence of each interval is that of its verdict. Intervals are of the logarithms, by Student's t.
     """
     logs = {name: logarithms(ratios_by_round) for name, ratios_by_round in ratios.items()}
     common_scatter, own_scatters = scatter_of(logs)
     scatters = {name: own_scatters.get(name, common_scatter) for name in logs}
-    means, errors, clearness = {}, {}, {}
+    means, standard_errors, clearness = {}, {}, {}
     for name, log_ratios in logs.items():
         means[name] = fmean(log_ratios.values())
-        errors[name] = error_of_mean(scatters[name], len(log_ratios))
-        clearness[name] = abs(means[name]) / errors[name]
+        standard_errors[name] = error_of_mean(scatters[name], len(log_ratios))
+        clearness[name] = abs(means[name]) / standard_errors[name]
     changes: dict[str, Change] = {}
     experiments_left = len(logs)
     for name in sorted(clearness, key=clearness.__getitem__, reverse=True):
         pair_count = len(logs[name])
-        confidence = 1 - error / experiments_left
-        reach = half_width_in_errors(scatters[name], pair_count, confidence) * errors[name]
+        confidence = 1 - error_rate / experiments_left
+        reach = half_width_in_errors(scatters[name], pair_count, confidence) * standard_errors[name]
         changes[name] = Change.around(means[name], reach, basis_of(logs[name], means[name]), pair_count)
         if changes[name].verdict() != "unclear":
             experiments_left -= 1

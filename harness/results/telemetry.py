@@ -119,7 +119,7 @@ def bound_statement(name: str, what: str, remedy: str) -> Statement:
     return Statement(what, remedy, name, StatementKind.BOUND)
 
 
-def room_statements(used: Used, concurrency: int | None) -> Iterator[Statement]:
+def full_room_statements(used: Used, concurrency: int | None) -> Iterator[Statement]:
     """Yield statements on what had no room left while requests waited: the KV cache, and the request slots.
 
     A full KV cache also counts if requests were preempted. `concurrency` is the number of slots: the most requests that
@@ -208,25 +208,30 @@ def ran_out(
     """
     loss_statements, busy_statements = losses(times, args), list(busy_parts(used, client, others_percent))
     is_clock_lowered = any(statement.name in ("held_by_power", "held_by_heat") for statement in loss_statements)
-    full_statements = list(room_statements(used, concurrency))
+    full_statements = list(full_room_statements(used, concurrency))
     # Room for more requests does not help a GPU or CPU that is busy, or a GPU whose clock is lowered.
     if full_statements and (busy_statements or is_clock_lowered):
-        full_statements = [useless_room(full_statements)]
+        full_statements = [joined_without_remedy(full_statements)]
     if loss_statements:  # Time that a GPU lost was the limit, even if the GPU or the CPU was busy as well.
         ordered = [*loss_statements, *full_statements, *busy_statements]
     else:
         ordered = [*busy_statements, *full_statements]
+    yield from with_each_remedy_once(ordered)
+
+
+def with_each_remedy_once(statements: Iterable[Statement]) -> Iterator[Statement]:
+    """Yield the statements, but one whose remedy an earlier one has given without that remedy."""
     given_remedies = set[str]()
-    for statement in ordered:
-        if statement.remedy in given_remedies:  # A remedy is given only once.
+    for statement in statements:
+        if statement.remedy in given_remedies:
             yield replace(statement, remedy="")
         else:
             yield statement
         given_remedies.add(statement.remedy)
 
 
-def useless_room(full: Sequence[Statement]) -> Statement:
-    """Join the statements of `room_statements` into one without a remedy, which says that more room would not help.
+def joined_without_remedy(full: Sequence[Statement]) -> Statement:
+    """Join the statements of `full_room_statements` into one without a remedy. It says that more room would not help.
 
     `full` has one statement, or two: on the KV cache, then on the slots.
     """
