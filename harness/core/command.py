@@ -359,10 +359,10 @@ def take_several(*flags: str) -> Callable[[Sequence[str]], Iterator[str]]:
         pairs = list[tuple[str, str]]()  # a flag and a word after it; the flag is "" for any other word
         open_flag = ""  # the one of `flags` whose words are being read; "" if none
         for word, after in pairwise([*words, "-"]):  # The "-" stands for a flag after the last word.
-            is_flag = word.startswith("-")
-            if is_flag:
+            if word.startswith("-"):  # Any flag ends the words of the one before.
                 open_flag = ""
-            if is_flag and word in flags and not after.startswith("-"):
+            is_flag_next = after.startswith("-")
+            if word in flags and not is_flag_next:
                 open_flag = word
                 pairs = [pair for pair in pairs if pair[0] != open_flag]  # without an earlier occurrence of the flag
                 continue

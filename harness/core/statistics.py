@@ -69,19 +69,19 @@ def welch(before: Sequence[float], after: Sequence[float]) -> tuple[float, float
     sides_of_several = [side for side in sides if len(side) > 1]
     # A single value does not show how much it scatters. It is assumed to scatter like the other side.
     assumed_variance = max(map(variance, sides_of_several), default=0.0)
-    errors = []  # the variance of the error of each mean
+    variances_of_means = []
     for side in sides:
         variance_of_side = variance(side) if len(side) > 1 else assumed_variance
-        errors.append(variance_of_side / len(side))
-    error_of_change = sum(errors)
-    if not error_of_change:
+        variances_of_means.append(variance_of_side / len(side))
+    variance_of_change = sum(variances_of_means)
+    if not variance_of_change:
         return change, 0.0
     if len(sides_of_several) == 2:  # Both sides show their scatter: the degrees of freedom by Satterthwaite's formula.
-        terms = [error**2 / (len(side) - 1) for error, side in zip(errors, sides, strict=True)]
-        freedom = error_of_change**2 / sum(terms)
+        terms = [of_mean**2 / (len(side) - 1) for of_mean, side in zip(variances_of_means, sides, strict=True)]
+        freedom = variance_of_change**2 / sum(terms)
     else:
         freedom = max(map(len, sides)) - 1  # that of the side with several values
-    return change, student_quantile(freedom) * sqrt(error_of_change)
+    return change, student_quantile(freedom) * sqrt(variance_of_change)
 
 
 def wilson(hits: int, n: int) -> tuple[float, float]:

@@ -138,14 +138,12 @@ class Measurements:
         if not over_limit:
             return None
         lowest_over_limit = over_limit[0]
-        lowest_rate, _ = lowest_over_limit
-        least_higher_rate = (1 + SAME_RATE_SHARE) * lowest_rate
-        clearly_higher = [(rate, share) for rate, share in over_limit if rate > least_higher_rate]
-        if not clearly_higher:
+        lowest_rate, highest_rate = lowest_over_limit[0], over_limit[-1][0]  # of those over a limit
+        if not is_clearly_higher(highest_rate, lowest_rate):
             return None
-        clearly_lower = [(rate, share) for rate, share in points if (1 + SAME_RATE_SHARE) * rate < lowest_rate]
-        if clearly_lower:  # A point within the limits and one over a limit have the result between them.
-            return rate_on_line(clearly_lower[-1], lowest_over_limit)
+        points_below = [(rate, share) for rate, share in points if is_clearly_higher(lowest_rate, rate)]
+        if points_below:  # A point within the limits and one over a limit have the result between them.
+            return rate_on_line(points_below[-1], lowest_over_limit)
         return rate_on_fitted_line(points)  # Beyond the points, chance in any two of them would mislead.
 
     @property
@@ -182,6 +180,10 @@ class Measurements:
         settled_s = max(CONFIRMING_S, SETTLED * latency_s)
         # A probe must have the queries that early stopping needs, but takes no longer than the full test itself.
         return max(probe_s(rate, self.goal), min(settled_s, self.goal.full_s(rate)))
+
+
+def is_clearly_higher(rate: float, other_rate: float) -> bool:
+    return rate > (1 + SAME_RATE_SHARE) * other_rate
 
 
 def rate_by_growth(probe: Outcome) -> float:
@@ -256,8 +258,9 @@ def self_implying_rate(points: Sequence[tuple[float, float]]) -> float:
     if len(points) == 1 or last_implied in (0.0, inf):
         return last_implied  # One point gives no line. At 0 no rate keeps the limits; at infinity none is exceeded.
     (low_rate, low_implied), (high_rate, high_implied) = points_of_line(points)
-    are_rates_too_near = high_rate <= (1 + SAME_RATE_SHARE) * low_rate  # Chance would decide the slope of the line.
-    if are_rates_too_near or low_implied == inf:  # Infinity is no point of a line.
+    if not is_clearly_higher(high_rate, low_rate):  # Chance would decide the slope between so near rates.
+        return last_implied
+    if low_implied == inf:  # This is no point of a line.
         return last_implied
     # How far the implied rate is above the test's own: positive at a rate that is too low, negative at one too high.
     excess_low = low_implied - low_rate

@@ -73,11 +73,12 @@ def rate_at_limit(share_of: Callable[[float], float], capacity: float, rate: flo
         else:
             high = rate
         next_rate = rate_toward_limit(capacity, rate, share)
+        is_near_limit = abs(share - 1) < CLOSE_SHARE
         # While no rate is within the limit, `low` is 0, by which nothing can be divided: a fraction of the rate stands
         # for it. Such a range is never narrow.
-        is_narrow = high / max(low, SMALLEST_LOW * rate) < 1 + CLOSE_SHARE
-        is_close = abs(share - 1) < CLOSE_SHARE
-        if is_close or is_narrow:  # `next_rate` is so near to the rates that were tried that it needs no simulation.
+        divisor = max(low, SMALLEST_LOW * rate)
+        is_range_narrow = high / divisor < 1 + CLOSE_SHARE
+        if is_near_limit or is_range_narrow:  # So near to the rates that were tried, `next_rate` needs no simulation.
             return next_rate
         rate = next_rate
         if not low < next_rate < high:  # This rate contradicts the simulations so far, so the middle is tried.

@@ -2,7 +2,7 @@
 the numbers, the change and the verdict of each experiment over all its rounds.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from statistics import mean
@@ -510,14 +510,19 @@ def accuracy_lines(report: SweepReport) -> Iterator[Line]:
         if name not in report.same_answers:
             text = f"{name} {SCORE_WORDS[judgement.verdict]}: {SCORES[SCORE_METRIC]} {judgement.text}"
             yield Line("accuracy", text, regression.VERDICT_TONES[judgement.verdict])
-    names_with_known_score = {*report.same_answers, *judged_scores}  # Equal answers have equal scores.
-    unsure = []
-    for result in report.judged:
-        needs_proof = result.accuracy not in ("SAFE", "not run")  # The accuracy gate ran and did not pass.
-        if needs_proof and result.name not in names_with_known_score:
-            unsure.append(result.name)
+    unsure = names_without_proof(report, {*report.same_answers, *judged_scores})  # Equal answers have equal scores.
     if unsure:
         yield Line("accuracy", f"not shown to hold: {', '.join(unsure)}", "unknown")
+
+
+def names_without_proof(report: SweepReport, names_with_known_score: Collection[str]) -> list[str]:
+    """Return the experiments whose accuracy gate ran and did not pass, and whose score is not known otherwise."""
+    names = []
+    for result in report.judged:
+        needs_proof = result.accuracy not in ("SAFE", "not run")
+        if needs_proof and result.name not in names_with_known_score:
+            names.append(result.name)
+    return names
 
 
 def score_loss(result: ExperimentResult, base: ExperimentResult | None) -> str:

@@ -99,11 +99,8 @@ def setting_curve(results: Results) -> LinePanel | None:
         return None
     points.sort()
     line = Series(name="", points=points, color="grey")  # It joins the points of all experiments.
-    title = f"Output tokens/s by {name}"
-    if has_unusable(measured):
-        title += "; crosses: not usable"
-    if any(result.doubt for result in measured):
-        title += f"; {HOLLOW_NOTE}"
+    is_any_doubtful = any(result.doubt for result in measured)
+    title = title_with_key(f"Output tokens/s by {name}", measured, has_hollow=is_any_doubtful)
     values, speeds = zip(*points, strict=True)
     # Values that differ by large ratios, such as 8 and 512, would lie on each other on a linear axis.
     is_log = min(values) > 0 and max(values) > LOG_SETTING_RATIO * min(values)
@@ -167,6 +164,15 @@ def has_unusable(results: Results) -> bool:
     return not all(result.is_usable for result in results)
 
 
+def title_with_key(title: str, results: Results, has_hollow: bool) -> str:
+    """Return the title of a panel with what crosses mean, if it has any, and hollow marks, if `has_hollow` says so."""
+    if has_unusable(results):
+        title += "; crosses: not usable"
+    if has_hollow:
+        title += f"; {HOLLOW_NOTE}"
+    return title
+
+
 def trade_off(results: Results) -> LinePanel:
     """Return a panel of accuracy against speed, with the Pareto front: the results that no other result beats in both.
 
@@ -194,13 +200,9 @@ def trade_off(results: Results) -> LinePanel:
             text_shift=shift,
         )
         series.append(marks)
-    title = "Speed against accuracy"
-    if has_unusable(results):
-        title += "; crosses: not usable"
-    if any(result.background_load for result in results):
-        title += f"; {HOLLOW_NOTE}"
+    was_any_busy = any(result.background_load for result in results)
     return LinePanel(
-        title,
+        title_with_key("Speed against accuracy", results, has_hollow=was_any_busy),
         x="output tokens/s",
         y=SCORES[SCORE_METRIC],
         series=series,
