@@ -58,7 +58,7 @@ def send(folder: Path, results_dir: Path) -> str:
     Raises UsageError if the folder has nothing to log or MLflow is not installed, and TrackingError if the server does
     not accept it.
     """
-    tracked_run = entry(folder)
+    tracked_run = tracked_run_of(folder)
     # MLflow's own defaults would wait minutes for a server that does not answer. The user's values stay.
     environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
     environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "5")
@@ -179,7 +179,7 @@ UNFINISHED_SWEEPS = {  # the message if the folder's lock is held, if it is not,
 }
 
 
-def entry(folder: Path) -> TrackedRun:
+def tracked_run_of(folder: Path) -> TrackedRun:
     """Return a folder of run.py, mmlu.py or sweep.py as an MLflow run.
 
     A sweep must be over, but may have failed or been interrupted. A run or an evaluation must be complete. Otherwise,
@@ -195,16 +195,16 @@ def entry(folder: Path) -> TrackedRun:
     if not is_sweep and status != "complete":
         raise UsageError(f"{folder} is {status}; only complete runs are logged.")
     if is_sweep:
-        tracked_run = sweep(folder)
+        tracked_run = tracked_sweep(folder)
     elif (folder / "overall.json").exists():
-        tracked_run = mmlu(folder)
+        tracked_run = tracked_evaluation(folder)
     else:
-        tracked_run = benchmark(folder)
+        tracked_run = tracked_benchmark(folder)
     # `folder` may be the link `latest`, whose name says nothing of the run.
     return tracked_run._replace(name=folder.resolve().name, status=run_status)
 
 
-def benchmark(folder: Path) -> TrackedRun:
+def tracked_benchmark(folder: Path) -> TrackedRun:
     """Return a run of run.py as an MLflow run: its settings, metrics, verdicts and machine.
 
     Without a performance or an accuracy test, the numbers of that test are None, and a tag says that it was not run.
@@ -253,7 +253,7 @@ def engine_params(engine_args: Mapping[str, object]) -> dict[str, object]:
     return {f"engine.{name}": value for name, value in engine_args.items()}
 
 
-def mmlu(folder: Path) -> TrackedRun:
+def tracked_evaluation(folder: Path) -> TrackedRun:
     """Return an MMLU evaluation as an MLflow run: its settings, the numbers of overall.json, and its machine."""
     facts = read(folder / "config.json", MMLUFacts)
     summary = read(folder / "overall.json", Overall)
@@ -264,7 +264,7 @@ def mmlu(folder: Path) -> TrackedRun:
     return TrackedRun(folder, facts.started, params, numbers, tags)
 
 
-def sweep(folder: Path) -> TrackedRun:
+def tracked_sweep(folder: Path) -> TrackedRun:
     """Return a sweep as an MLflow run, with a child for every run that was not skipped.
 
     Its numbers are the changes of each experiment's metrics against the baseline, in percent. A run that did not finish
@@ -284,7 +284,7 @@ def sweep(folder: Path) -> TrackedRun:
             continue
         child = TrackedRun(folder=None, started=state.started)  # a run that did not finish, without numbers and files
         if record.status == "complete" and record.run:
-            child = entry(folder / record.run)
+            child = tracked_run_of(folder / record.run)
         record_tags = {"experiment": record.experiment, "status": record.status, "reason": record.reason}
         name = f"{record.experiment}#{record.number}"  # An experiment may have several runs.
         children.append(child._replace(name=name, tags={**child.tags, **record_tags}))

@@ -140,36 +140,37 @@ def quantile_interval(values: Sequence[float], share: float) -> tuple[float, flo
     quantile = percentile(ranked, share)
     is_below = [value <= quantile for value in values]
     # How alike neighboring requests are shows in blocks of time. The number of blocks with the widest interval counts.
-    widest_reach = max(quantile_reach(is_below, share, blocks) for blocks in BLOCK_COUNTS)
+    widest = max(half_width_of_share(is_below, share, block_count) for block_count in BLOCK_COUNTS)
     # A short test at a high load may not show how slowly its queue changes, so the interval is widened.
-    reach = QUEUE_WIDENING * widest_reach
-    low_rank = max(0, floor(count * (share - reach)))
-    high_rank = ceil(count * (share + reach))
+    half_width = QUEUE_WIDENING * widest
+    low_rank = max(0, floor(count * (share - half_width)))
+    high_rank = ceil(count * (share + half_width))
     if high_rank >= count:
         return ranked[low_rank], None
     return ranked[low_rank], ranked[high_rank]
 
 
-def quantile_reach(is_below: Sequence[bool], share: float, blocks: int) -> float:
-    """Return half the width of the interval of the share of values below a quantile.
+def half_width_of_share(is_below: Sequence[bool], share: float, block_count: int) -> float:
+    """Return by how much the share of values below a quantile may be off: half the width of its interval.
 
     `is_below` says of each value, in the order of time, whether it is below the quantile, and `share` is the share of
-    values that should be. The width follows from how much the share differs among `blocks` blocks of time.
+    values that should be. The values are cut into blocks of time, and the more the shares of the blocks differ, the
+    wider is the interval.
     """
-    size = len(is_below) // blocks
+    size = len(is_below) // block_count
     shares = []
-    for start in range(0, blocks * size, size):
+    for start in range(0, block_count * size, size):
         block = is_below[start : start + size]
         shares.append(sum(block) / size)
     variance_of_value = share * (1 - share)
     # Of independent values, the share of a block has the variance `variance_of_value` / size. But requests that wait in
     # one queue are alike, so the shares of blocks differ more.
     inflation = max(1.0, variance(shares) * size / variance_of_value)
-    if blocks >= FEWEST_BLOCKS_FOR_CORRELATION:
+    if block_count >= FEWEST_BLOCKS_FOR_CORRELATION:
         # Neighboring blocks may be alike as well. So the variance of the mean grows further, as in an AR(1) process.
         correlation = lag_correlation(shares)
         inflation *= (1 + correlation) / (1 - correlation)
-    return student_quantile(blocks - 1) * sqrt(variance_of_value * inflation / len(is_below))
+    return student_quantile(block_count - 1) * sqrt(variance_of_value * inflation / len(is_below))
 
 
 def lag_correlation(series: Sequence[float]) -> float:
@@ -185,7 +186,7 @@ def lag_correlation(series: Sequence[float]) -> float:
     sum_of_products = sum(first * second for first, second in pairwise(offsets))
     raw = sum_of_products / sum_of_squares
     corrected = raw + (1 + 3 * raw) / len(series)
-    return min(max(corrected, 0.0), 0.9)  # `quantile_reach` divides by 1 - correlation, so it must not be near 1.
+    return min(max(corrected, 0.0), 0.9)  # `half_width_of_share` divides by 1 - correlation, so it must not be near 1.
 
 
 @cache
@@ -219,7 +220,7 @@ def chance_of_at_most(n: int, over: int, percentile: float) -> float:
     return probability
 
 
-def intervals(values: "ArrayLike") -> "NDArray[np.float64]":
+def bootstrap_intervals(values: "ArrayLike") -> "NDArray[np.float64]":
     """Return the 95 % bootstrap interval of each column's mean: the low and the high end.
 
     `values` has shape [samples, scores], the result [scores, 2].
@@ -278,7 +279,7 @@ def paired_changes(before: "ArrayLike", after: "ArrayLike") -> list[PairedChange
     # them loses or gains the largest score.
     unseen_share = is_few * RULE_OF_THREE / len(changes)  # 0 for a score with enough samples
     largest_loss, largest_gain = scores_before.max(axis=0), scores_after.max(axis=0)
-    low, high = intervals(changes).T
+    low, high = bootstrap_intervals(changes).T
     low, high = low - unseen_share * largest_loss, high + unseen_share * largest_gain
     columns = (scores_before.mean(axis=0), scores_after.mean(axis=0), low, high, is_few)
     rows = zip(*map(np.ndarray.tolist, columns), strict=True)

@@ -23,7 +23,7 @@ from harness.mmlu.report import write_results
 from harness.mmlu.scores import MMLUAnswer
 from harness.results import benchmark_run
 from harness.runner import tracking
-from harness.runner.start import start
+from harness.runner.start import start_engine
 from harness.runs import history, run_folder
 
 REQUESTS_PER_SLOT = 2  # requests in flight for each that the engine can compute at once, so that it is always busy
@@ -54,7 +54,7 @@ def evaluate(config: MMLUConfig, run: run_folder.RunFolder, display: progress.Di
 
     plan = resolve(config.engine_run, nvml.gpus(), checkpoint.weight_bytes(config))
     engine = engines.create(plan, run.path, may_score=True)
-    start(engine, facts, run, config.stall_timeout, display)
+    start_engine(engine, facts, run, config.stall_timeout, display)
     watchdog = Watchdog(engine, config.stall_timeout)
     display.stage("warming up", "load")
     # vLLM compiles the ranking of log-probabilities at the first request, so that request is not measured. Its prompt

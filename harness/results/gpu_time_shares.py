@@ -60,7 +60,7 @@ def shares_of(recordings: Mapping[str, Recording]) -> Iterator[GpuTime]:
     nvml_clock = highest_of_all(recordings, "max_clock_mhz")
     max_clock = nvml_clock or highest_of_all(recordings, "clock_mhz")
     for folder, recording in recordings.items():
-        seconds = seconds_of(recording, max_clock)
+        seconds = seconds_by_use(recording, max_clock)
         total = sum(seconds.values())
         if not total:
             continue
@@ -77,7 +77,7 @@ def highest_of_all(recordings: Mapping[str, Recording], name: str) -> float:
     return max((recording.highest(name) for recording in recordings.values()), default=0.0)
 
 
-def seconds_of(recording: Recording, max_clock: float) -> dict[str, float]:
+def seconds_by_use(recording: Recording, max_clock: float) -> dict[str, float]:
     """Return the seconds of all GPUs together by their use, with the keys of SHARES.
 
     If heat or power lowered the clock, the work would have taken less time at `max_clock`. The difference counts as

@@ -18,7 +18,9 @@ from harness.results.summary import Summary
 IGNORED_IN_SCATTER = ("software", "rate")
 
 
-def scatter(run_line: Mapping[str, Any], name: str, label: str, lines: Iterable[Mapping[str, Any]]) -> str:
+def range_in_earlier_runs(
+    run_line: Mapping[str, Any], name: str, label: str, lines: Iterable[Mapping[str, Any]]
+) -> str:
     """Return in words how far the metric `name` ranged in earlier runs with the same settings, work and GPUs.
 
     The range shows how far the next run may differ, which the interval of a single test cannot show. `run_line` is the

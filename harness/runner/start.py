@@ -34,7 +34,7 @@ def recorded_arguments(arguments: Mapping[str, object]) -> Any:
     return json_value(secrets.hide(arguments, foreign=True))
 
 
-def start(engine: Engine, facts: Facts, folder: RunFolder, stall_timeout: float, display: Display) -> None:
+def start_engine(engine: Engine, facts: Facts, folder: RunFolder, stall_timeout: float, display: Display) -> None:
     """Start an engine, show meanwhile what it is doing, and record its version, arguments and kernels in `facts`.
 
     Raises EngineError if nothing happens in the engine's log for `stall_timeout` seconds, or if the start fails.

@@ -34,14 +34,14 @@ from harness.results import accuracy, kernel_profile, metrics, test_outcome
 from harness.results.accuracy import Accuracy
 from harness.results.benchmark_run import BenchmarkRun
 from harness.results.card_limits import ASSUMED_PROMPT, MeanLengths, run_limits
-from harness.results.history_line import scatter
+from harness.results.history_line import range_in_earlier_runs
 from harness.results.outcome import Outcome
 from harness.results.summary import Summary
 from harness.runner import doctor, profiling, test06_run
 from harness.runner.load_source import DoneTests, RateSource
 from harness.runner.rate import find_rate, left_s, rate_source
 from harness.runner.samples import are_local, official_samples, prepare_plan, read_samples
-from harness.runner.start import recorded_arguments, start
+from harness.runner.start import recorded_arguments, start_engine
 from harness.runner.tracking import send_to_mlflow
 from harness.runs.history import finish, read_history, report_os_error
 from harness.runs.run_folder import TEST_FOLDERS, RunFolder
@@ -129,7 +129,7 @@ def run_benchmark(
         session.engine.close()
     if config.quick:
         return RunEnd(report_estimate(run), prepared)
-    return RunEnd(exit_code(config, evaluation, report(run)), prepared)
+    return RunEnd(exit_code(config, evaluation, report_run(run)), prepared)
 
 
 def prepare_run(
@@ -203,7 +203,7 @@ def start_session(run: BenchmarkRun, library: Library) -> LoadGenSession:
             run.display.say(warning, style="yellow")
     profile_folder = run.folder.path / kernel_profile.PROFILE_FOLDER  # where an engine under a profiler writes
     engine = engines.create(run.plan, profile_folder)
-    start(engine, facts, run.folder, config.stall_timeout, run.display)
+    start_engine(engine, facts, run.folder, config.stall_timeout, run.display)
     if config.endpoint:
         # The flags of a server on this machine show its number format. They are read from the command lines of its
         # processes, which may have any text after such a flag.
@@ -360,7 +360,7 @@ def move_attempt(session: LoadGenSession, attempt: Outcome, number: int) -> Outc
     return attempt.model_copy(update={"folder": str(folder.relative_to(session.folder.path))})
 
 
-def report(run: BenchmarkRun) -> Summary:
+def report_run(run: BenchmarkRun) -> Summary:
     """Write every file that is made from the run's logs, show the result, and return the summary.
 
     The run is added to the history and, if asked, sent to MLflow.
@@ -375,7 +375,7 @@ def report(run: BenchmarkRun) -> Summary:
     main_metric = metrics.METRIC_BY_NAME[summary.scenario.headline]
     # In words, how far the metric ranged in earlier runs of this set-up. This run is not in the history before `finish`
     # adds it.
-    scatter_text = scatter(line, main_metric.name, main_metric.label, read_history(config.results_dir))
+    scatter_text = range_in_earlier_runs(line, main_metric.name, main_metric.label, read_history(config.results_dir))
     finish(run.folder, line, config.keep_all, display.leave_line)
     with report_os_error(display.leave_line, f"{config.results_dir / 'index.md'} could not be written"):
         rendering.write_index(config.results_dir)

@@ -105,7 +105,7 @@ def test_a_local_store_and_sending_twice(offline: Finished, folder: Path, send: 
 def test_a_metric_has_one_name_in_mlflow_and_in_the_csv(tmp_path: Path) -> None:
     folder = tmp_path / "results" / "r"
     summary = example_runs.rendered(folder, scenario="server", server_target_qps=10.0)
-    numbers = mlflow.entry(folder).numbers
+    numbers = mlflow.tracked_run_of(folder).numbers
     shared = {name: value for name, value in metrics.values(summary, "compare").items() if name in numbers}
     assert {name: numbers[name] for name in shared} == shared
     assert {"latency_p50_ms", "ttft_p50_ms", "tpot_p99_ms"} <= {*shared}

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from harness.core import statistics
-from harness.core.statistics import intervals, paired_changes, student_quantile, welch, wilson
+from harness.core.statistics import bootstrap_intervals, paired_changes, student_quantile, welch, wilson
 
 COVERED = (0.93, 0.97)  # of 95 % claimed
 Draw = Callable[[np.random.Generator, int], np.ndarray]
@@ -69,7 +69,7 @@ def test_a_share_is_covered(hits: float, n: int) -> None:
 def test_the_mean_of_scores_is_covered(count: int) -> None:
     rng = np.random.default_rng(1)
     scores = rng.beta(4, 6, (count, 1000))  # of 1,000 tests at once: a column each
-    low, high = intervals(scores).T
+    low, high = bootstrap_intervals(scores).T
     assert COVERED[0] <= float(np.mean((low <= 0.4) & (high >= 0.4))) <= COVERED[1]
 
 
@@ -141,7 +141,7 @@ def test_too_few_requests_have_no_interval() -> None:
 def test_the_ends_of_an_interval_are_order_statistics(values: list[int], share: float, reach: float) -> None:
     """As many values are below each end as the share of them that the interval reaches to."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(statistics, "quantile_reach", lambda *_: reach / statistics.QUEUE_WIDENING)
+        patch.setattr(statistics, "half_width_of_share", lambda *_: reach / statistics.QUEUE_WIDENING)
         low, high = statistics.quantile_interval([float(value) for value in values], share) or (math.nan, None)
     assert sum(value < low for value in values) == max(0, math.floor(60 * (share - reach)))
     below = math.ceil(60 * (share + reach))

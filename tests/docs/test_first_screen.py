@@ -12,7 +12,7 @@ from harness.core.locations import ROOT
 from harness.report import answer
 from harness.report.report import history_line
 from harness.results import metrics
-from harness.results.history_line import scatter
+from harness.results.history_line import range_in_earlier_runs
 from harness.results.summary import Summary
 from tests.docs.test_readme import blocks
 
@@ -24,7 +24,7 @@ COLUMNS = 80
 def test_the_first_screen_is_that_of_the_kept_run(page: str) -> None:
     summary = files.read(DEMO / "summary.json", Summary)
     headline = summary.scenario.headline
-    doubt = scatter(history_line(summary), headline, metrics.METRIC_BY_NAME[headline].label, [])
+    doubt = range_in_earlier_runs(history_line(summary), headline, metrics.METRIC_BY_NAME[headline].label, [])
     console = Console(file=StringIO(), width=COLUMNS, highlight=False)
     show(console, answer.document(summary, scatter=doubt), Path("results/latest/report.html"))
     assert isinstance(console.file, StringIO)

@@ -26,7 +26,7 @@ from harness.loadgen.sending import trial_size
 from harness.rates import trials
 from harness.rates.full_tests import SAFE_SHARE
 from harness.rates.trials import TolerantEngine, Trial, run_trial
-from harness.results.history_line import scatter
+from harness.results.history_line import range_in_earlier_runs
 from harness.runner.load_source import DoneTests, RateSource
 from harness.runner.rate import rate_source
 from harness.runner.search_rate import CurveRate, plan_from_curve
@@ -458,4 +458,4 @@ def test_a_line_that_was_edited_by_hand_ends_nothing(key: str):
     for value in ODD:
         found = last_offline_rate(server, GPUS, [line | {key: value}])
         assert found is None or found[0] > 0
-        assert isinstance(scatter(line, "tokens_per_sec", "tokens/s", [line | {key: value}]), str)
+        assert isinstance(range_in_earlier_runs(line, "tokens_per_sec", "tokens/s", [line | {key: value}]), str)

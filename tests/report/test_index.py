@@ -86,5 +86,5 @@ def test_an_index_that_cannot_be_written_takes_nothing_from_a_run(tmp_path: Path
     display = Display(screen)
     display.stage("performance test")
     run = benchmark_run.BenchmarkRun(RunFolder(tmp_path, "run"), display, benchmark_run.facts_of(folder))
-    assert steps.report(run).run.performance
+    assert steps.report_run(run).run.performance
     assert tells(screen.file.getvalue(), "index.md ", "Is a directory")  # type: ignore[attr-defined]

@@ -19,7 +19,7 @@ from rouge_score.rouge_scorer import RougeScorer
 from harness.__main__ import main
 from harness.config import mlperf
 from harness.core.errors import LoadGenError
-from harness.core.statistics import FEWEST_SAMPLES, intervals
+from harness.core.statistics import FEWEST_SAMPLES, bootstrap_intervals
 from harness.results import scoring
 from harness.results.accuracy import judge_scores, worst_verdict
 from harness.results.scoring import read_log, rouge_rows, sentence_splitter, totals
@@ -185,7 +185,7 @@ def test_a_part_of_the_set_is_judged_by_intervals():
 def test_intervals_are_seeded_and_cover_the_mean():
     rng = random.Random(0)
     values = [[rng.gauss(10, 2), rng.gauss(50, 5)] for _ in range(400)]
-    first, again = intervals(values), intervals(values)
+    first, again = bootstrap_intervals(values), bootstrap_intervals(values)
     assert (first == again).all()
     assert first.shape == (2, 2)
     # The normal approximation: mean +- 1.96 sigma / sqrt(n).

@@ -138,7 +138,7 @@ def test_a_new_metric_is_one_declaration(tmp_path: Path, monkeypatch: pytest.Mon
     assert "| a new one | 64 |" in (run / "report.md").read_text()
     assert "a new one" in (tmp_path / "index.md").read_text()
     assert json.loads((tmp_path / "history.jsonl").read_text())["samples_twice"] == 64
-    assert mlflow.entry(run).numbers["samples_twice"] == 64
+    assert mlflow.tracked_run_of(run).numbers["samples_twice"] == 64
     example_runs.rendered(tmp_path / "20260131-b")
     runs, _ = compare.load_runs([run, tmp_path / "20260131-b"])
     assert "| a new one | 64 | 64 (1.000) |" in example_runs.side_by_side(runs)
