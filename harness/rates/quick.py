@@ -253,10 +253,11 @@ class RateRange(NamedTuple):
     def of(cls, measurements: Measurements, capacity_error: float) -> "RateRange":
         """Return the range of rates in which the highest rate that keeps the limits should lie, with doubts about it.
 
-        The range is around the candidate, which is the rate that all measurements together imply. Both ends are 0 if no
-        rate keeps the limits. There is no upper end if nothing shows a limit. Half the width of the range is the
-        largest of three errors, and what chance adds to it. If that is more than MOST_ERROR, a doubt says so.
-        `capacity_error` is the error of the server's capacity, as a share of the capacity.
+        Both ends are 0 if no rate keeps the limits. There is no upper end if nothing shows a limit. Without a probe at
+        the candidate, which is the rate that all measurements together imply, the range is that of `by_overload`.
+        Otherwise it is a range around the candidate. Half its width is the largest of three errors and an error by
+        chance, all as shares of the rate. If that is more than MOST_ERROR, a doubt says so. `capacity_error` is the
+        error of the server's capacity, as a share of the capacity.
         """
         candidate, last_probe = measurements.candidate, measurements.last
         rate = candidate.rate
@@ -268,8 +269,8 @@ class RateRange(NamedTuple):
         if not measurements.has_confirmed:  # There is no probe at the candidate.
             return cls.by_overload(measurements, rate)
         disagreement = abs(rate_by_last_probe / rate - 1)  # of the last probe with all measurements together
-        chance = SURE / sqrt(measurements.goal.full_queries(rate))  # how much a full test's p99 differs by chance
-        half_width = max(LEAST_ERROR, capacity_error, disagreement) + chance
+        error_by_chance = SURE / sqrt(measurements.goal.full_queries(rate))  # how much a full test's p99 differs
+        half_width = max(LEAST_ERROR, capacity_error, disagreement) + error_by_chance
         doubts = list[str]()
         if half_width > MOST_ERROR:
             doubts.append("two probes contradict each other")

@@ -240,22 +240,22 @@ def search(bench: SearchBench) -> Measurements:
     if not measurements.has_queue:  # The first probes do not show how the server works.
         return measurements
     while len(measurements.probes) < MOST_PROBES:
-        chosen = measurements.candidate
-        if not chosen.rate:  # No rate keeps the limits.
-            break
-        seconds = measurements.confirming_s(chosen.rate)
-        if 2 * seconds > measurements.goal.full_s(chosen.rate):  # The full test shows as much and takes little longer.
+        candidate = measurements.candidate
+        if not candidate.rate:  # No rate keeps the limits.
             break
         last = measurements.last
         has_changed_speed = bool(last.queue and last.queue.drift)
         must_repeat = has_changed_speed and repeats_left > 0
-        is_same_rate = abs(chosen.rate / last.load - 1) <= SAME_RATE_SHARE
+        is_same_rate = abs(candidate.rate / last.load - 1) <= SAME_RATE_SHARE
         is_confirmed = is_same_rate and not must_repeat and not measurements.is_late(last)
         if is_confirmed:
             break
-        if not time_for(bench, seconds, chosen.rate):  # The probe does not fit in the time left.
+        seconds = measurements.confirming_s(candidate.rate)
+        if 2 * seconds > measurements.goal.full_s(candidate.rate):  # The full test shows as much for little more time.
+            break
+        if not time_for(bench, seconds, candidate.rate):  # The probe does not fit in the time left.
             break
         if must_repeat:
             repeats_left -= 1
-        measurements.probes.append(probe(bench, chosen._replace(seconds=seconds)))
+        measurements.probes.append(probe(bench, candidate._replace(seconds=seconds)))
     return measurements

@@ -125,9 +125,9 @@ class ServerModel(NamedTuple):
             wait_s=telling_p99_s(self.waited_s(ttft_share, goal), limits.wait_s),
             answer_s=telling_p99_s(answer_s, limits.answer_s),
         )
-        is_any_telling = min(p99) < inf
+        is_any_p99_telling = min(p99) < inf
         rate_by_model = inf
-        if self.engine_model and is_any_telling:
+        if self.engine_model and is_any_p99_telling:
             rate_by_model = rate_after_test(self.engine_model, test.load, p99, limits, test_goal, goal)
         return min(rate_by_model, self.rate_by_late_ttft(test, ttft_share))
 

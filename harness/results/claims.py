@@ -271,17 +271,19 @@ def compare_data(name: str, stated: object, source: str, recomputed: object) -> 
 def digest_claims(folder: Path, stored: Mapping[str, str]) -> Iterator[Claim]:
     """Yield the claims that the files are as the run left them, by the SHA-256 that it stored of each file (`stored`).
 
-    A program may since have saved a file's text in another form, such as with other line ends. All files in the same
-    form are one claim more, and each of them counts as unchanged. So do files that macOS or Windows add.
+    A program may since have saved a file's text in another form, such as with other line ends. Such a file counts as
+    unchanged, and one more claim names the form and the number of files that have it. Files that macOS or Windows add
+    count as unchanged, too.
     """
     current = file_digests(folder)
     names_by_form: dict[str, list[str]] = {}
     for name, digest in stored.items():
-        if is_litter(Path(name)):
+        is_changed = name in current and current[name] != digest
+        if is_litter(Path(name)):  # Such a file counts as unchanged.
             current[name] = digest
-        elif name in current and current[name] != digest:
+        elif is_changed:
             form = form_of(folder / name, digest)
-            if form:
+            if form:  # The text itself is the same, so this file counts as unchanged, too.
                 names_by_form.setdefault(form, []).append(name)
                 current[name] = digest
     for form, names in names_by_form.items():

@@ -47,8 +47,8 @@ def level_of(tests: Sequence[TestRun], plan: Plan, run: Path) -> Outcome:
         return outcomes[0]
     seconds = [seconds_of(test) for test in tests]
     longest = outcomes[seconds.index(max(seconds))]
-    undelayed_tests = [test for test in tests if not test.is_buffered]
-    timed_tests = undelayed_tests or tests
+    unbuffered_tests = [test for test in tests if not test.is_buffered]
+    timed_tests = unbuffered_tests or tests
     requests = [*chain.from_iterable(test.counted_requests for test in timed_tests)]
     times, is_few = times_of(requests), len(requests) < FEWEST_P99
     reasons = over_limits(plan, p99_of(times.ttft_ms), p99_of(times.tpot_ms), is_few)
@@ -71,7 +71,7 @@ def level_of(tests: Sequence[TestRun], plan: Plan, run: Path) -> Outcome:
         ttft_ms=Times.of(times.ttft_ms),
         tpot_ms=Times.of(times.tpot_ms),
         queries=len(requests) // plan.samples_per_query,
-        is_buffered=not undelayed_tests,
+        is_buffered=not unbuffered_tests,
         background_load=tuple(dict.fromkeys(background_load)),
         disagreements=tuple(dict.fromkeys(disagreements)),
         repeats=[outcome.folder for outcome in outcomes],

@@ -16,7 +16,7 @@ from harness.loadgen.log_entries import LogError
 from harness.loadgen.machine_use import Usage
 from harness.loadgen.test_run import TestRun
 from harness.results import claims, cost, gpu_time_shares, hardware_limits, load_effect, telemetry
-from harness.results.cost import Cost
+from harness.results.cost import Capacity, Cost
 from harness.results.figures import figures_of_steady_part, figures_of_test
 from harness.results.gpu_time import GpuTime
 from harness.results.outcome import Outcome, Queue, Times
@@ -174,10 +174,6 @@ def details_of(test: TestRun, facts: RunFacts) -> TestDetails:
     gpu_time = gpu_time_shares.gpu_times(test, facts)
     # The shares of the GPUs' peak arithmetic (mfu) and memory bandwidth (mbu) that the test reached.
     mfu_percent, mbu_percent = hardware_limits.peak_shares(test, facts) or (None, None)
-    capacity = None
-    # An INVALID test at a rate does not show that the server keeps that rate.
-    if result.valid or not plan.pattern.is_rated:
-        capacity = cost.capacity(plan, test.counted_result.samples_per_sec)
     details = TestDetails(
         whole=figures_of_test(test, plan.limits),
         steady=figures_of_steady_part(test, plan.limits),
@@ -220,13 +216,23 @@ def details_of(test: TestRun, facts: RunFacts) -> TestDetails:
         server=test.server,
         disagreements=list(test.server.disagreements) if test.server else [],
         cost=cost_of(test, plan),
-        capacity=capacity,
+        capacity=shown_capacity(test, plan),
         mfu_percent=mfu_percent,
         mbu_percent=mbu_percent,
     )
-    most_ms = longest_ms(test, facts)
-    contradictions = [f"{text}: LoadGen's log contradicts itself" for text in impossible(details, most_ms)]
+    impossible = impossible_values(details, longest_ms(test, facts))
+    contradictions = [f"{text}: LoadGen's log contradicts itself" for text in impossible]
     return details.model_copy(update={"disagreements": [*details.disagreements, *contradictions]})
+
+
+def shown_capacity(test: TestRun, plan: Plan) -> Capacity | None:
+    """Return how many requests the server can answer in an hour and a day, by a test.
+
+    None if the test does not show it. An INVALID test at a rate does not show that the server keeps that rate.
+    """
+    if plan.pattern.is_rated and not test.result.valid:
+        return None
+    return cost.capacity(plan, test.counted_result.samples_per_sec)
 
 
 def what_ran_out(
@@ -319,7 +325,7 @@ def longest_ms(test: TestRun, facts: RunFacts) -> Measured:
     return 1000 * test.result.duration_s
 
 
-def impossible(details: TestDetails, most_ms: Measured) -> Iterator[str]:
+def impossible_values(details: TestDetails, most_ms: Measured) -> Iterator[str]:
     """Yield a sentence for each value that no test can have.
 
     Such values are a negative number, a latency over `most_ms`, and a TTFT or TPOT over the longest latency. If

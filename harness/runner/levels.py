@@ -269,15 +269,15 @@ class LevelSearchState:
             low, high = self.ends(most)  # low is 0 if no level has kept the limits; high is most + 1 if none has failed
             is_gap_closed = high - low <= 1 or (low > 0 and high / low <= FINAL_RATIO)
             if not self.levels:
-                self.judge(min(first, most), is_final=False)
-            elif is_gap_closed and not low:  # Even a level of 1 failed.
+                self.test_until_sure(min(first, most), is_final=False)
+            elif not is_gap_closed:
+                self.test_until_sure(level_between(low, high, most), is_final=False)
+            elif not low:  # Even a level of 1 failed.
                 return None
-            elif is_gap_closed:
-                self.judge(low, is_final=True)
+            else:
+                self.test_until_sure(low, is_final=True)
                 if self.levels[low].keeps_limits:
                     return low
-            else:
-                self.judge(level_between(low, high, most), is_final=False)
         low, _high = self.ends(most)  # The time or the tests ran out.
         return low or None
 
@@ -297,7 +297,7 @@ class LevelSearchState:
                 low = max(low, level)
         return low, high
 
-    def judge(self, level: int, is_final: bool) -> None:
+    def test_until_sure(self, level: int, is_final: bool) -> None:
         """Test a level (a number of requests in flight) until it needs no further test, or the search is over.
 
         A level that seems to be the result of the search (`is_final`) is confirmed by a second test if the first was

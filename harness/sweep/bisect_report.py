@@ -82,12 +82,13 @@ def finding_title(findings: BisectFindings) -> str:
     cause = findings.search.smallest
     step = findings.step_of(cause)
     figures = step.figures if step else ""
-    if findings.bisection.is_ordered:
-        return f"first {worse_word(bad)}: {findings.bisection.words(cause)}: {figures}"
     names = findings.bisection.words(cause)
+    if findings.bisection.is_ordered:
+        return f"first {worse_word(bad)}: {names}: {figures}"
+    others = others_sentence(findings, cause)
     if len(cause) == 1:
-        return joined_text("; ", f"explained by {names} alone: {figures}", others_sentence(findings, cause))
-    return joined_text("; ", f"only together: {names}: {figures}", others_sentence(findings, cause))
+        return joined_text("; ", f"explained by {names} alone: {figures}", others)
+    return joined_text("; ", f"only together: {names}: {figures}", others)
 
 
 def not_reproduced(findings: BisectFindings, good: StepFinding, bad: StepFinding) -> str:

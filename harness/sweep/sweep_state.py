@@ -253,18 +253,17 @@ class SweepState:
 
 
 def cap_fastest(results: Results) -> Experiment | None:
-    """Return the fastest estimated experiment with a cap on running requests that keeps TPOT near its limit.
+    """Return the experiment with the best estimate once more, with the cap on running requests that its estimate gives.
 
-    The estimate has this cap. None if no estimate counts, if the best one has no cap, or if the experiment's own cap is
-    not above it.
+    The cap keeps TPOT near its limit. None if no estimate counts, if the best one gives no cap, or if the experiment's
+    own cap is not above it.
     """
     best = best_estimate(results)
-    estimated_cap = best.numbers.get(CAP_METRIC.name) if best else None
-    if not best or not estimated_cap:
+    if best is None:
         return None
-    item = best.experiment
+    item, estimated_cap = best.experiment, best.numbers.get(CAP_METRIC.name)
     own_cap = item.settings.get(CAP_FLAG, inf)
-    if estimated_cap >= own_cap:
+    if not estimated_cap or estimated_cap >= own_cap:
         return None
     about = f"{best.name} with as many requests running as keep TPOT's p99 at 95 % of its limit, by its estimate"
     cap = round(estimated_cap)  # The estimate is a mean over runs.

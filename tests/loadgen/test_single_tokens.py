@@ -143,7 +143,7 @@ def test_numbers_that_no_test_can_have(change: dict[str, Any], words: tuple[str,
     for key, value in change.items():
         page[key] = page[key] | value if isinstance(value, dict) else value
     details = Outcome.model_validate(outcome_fields(page)).details
-    assert tells(next(test_outcome.impossible(details, most_ms=8000.0)), *words)
+    assert tells(next(test_outcome.impossible_values(details, most_ms=8000.0)), *words)
 
 
 def with_longest(tmp_path: Path, logged_ms: float, found_ms: float) -> Summary:
