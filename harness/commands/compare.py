@@ -61,8 +61,8 @@ class CompareConfig(RunConfig):
         A comparison takes servers (`endpoint`) or finished runs (`side`), but not both.
         """
         yield from super().problems()
-        compared, has_both = self.side or self.endpoint, bool(self.side and self.endpoint)
-        if len(compared) < 2 or has_both:
+        has_both_kinds = bool(self.side and self.endpoint)
+        if has_both_kinds or len(self.side or self.endpoint) < 2:
             yield "compare needs at least two servers, or at least two finished runs."
         # A word such as host:8000 was read as the name of a run (`side`), but is the address of a server.
         without_scheme = [run_name for run_name in self.side if re.fullmatch(HOST_AND_PORT, run_name)]

@@ -66,7 +66,8 @@ def run_scenarios(
     from harness.runs import run_folder
 
     code = DONE
-    handlers, arguments = processes.signal_handlers(), sys.argv[1:]
+    handlers = processes.signal_handlers()
+    arguments = sys.argv[1:]
     earlier = None  # the run before, whose engine the next run takes over
     for run in runs:
         if run is not runs[0]:  # The first run has its folder already.

@@ -46,27 +46,31 @@ def search(count: int, answers: Answers) -> SearchState:
     """Return the state of the search among `count` differences, given the answers so far.
 
     All differences together are known to fail, and no difference is known to pass. The search is run from its start
-    with the known answers, until it needs the answer of a set that was not tested. That set is wanted next. If every
-    answer is known, the search is finished.
+    with the known answers, until it asks for a set that was not tested. That set is wanted next. If every answer is
+    known, the search is finished.
     """
     everything = frozenset(range(count))
     known: dict[Subset, StepAnswer] = {**answers, everything: "fails", NO_DIFFERENCES: "passes"}
 
-    def fails(subset: Subset) -> bool:
-        """Tell whether a set fails. Raises StepNeeded, which ends the search for now, if that is not known."""
+    def require_answer(subset: Subset) -> None:
+        """Raise StepNeeded, which ends the search for now, unless the answer of a set is known."""
         if subset not in known:
             raise StepNeeded(subset)
+
+    def fails(subset: Subset) -> bool:
+        """Tell whether a set fails. Raises StepNeeded if that is not known."""
+        require_answer(subset)
         return known[subset] == "fails"
 
     try:
-        # A result that is not used here only had to be known: `known` then has it.
         ask_halves(sorted(everything), fails)
         failing = smallest_failing(known)
         if len(failing) > 1:  # No single difference was found, so several act together.
             explanation = explain_failure(NO_DIFFERENCES, sorted(failing), fails, is_new_background=False)
-            fails(explanation)  # That it fails was only concluded from other sets, so it is tested itself.
+            require_answer(explanation)  # That it fails was only concluded from other sets, so it is tested itself.
             take_away(smallest_failing(known), fails)
-        fails(everything - smallest_failing(known))  # The report says whether the other differences fail as well.
+        # The report says whether the other differences fail as well.
+        require_answer(everything - smallest_failing(known))
     except StepNeeded as needed:
         return state_of(known, wanted=needed.subset)
     return state_of(known, wanted=None)
