@@ -256,8 +256,8 @@ class RateRange(NamedTuple):
         Both ends are 0 if no rate keeps the limits. There is no upper end if nothing shows a limit. Without a probe at
         the candidate, which is the rate that all measurements together imply, the range is that of `by_overload`.
         Otherwise it is a range around the candidate. Half its width is the largest of three errors and an error by
-        chance, all as shares of the rate. If that is more than MOST_ERROR, a doubt says so. `capacity_error` is the
-        error of the server's capacity, as a share of the capacity.
+        chance, all as shares of the rate. If that is more than MOST_ERROR, a doubt names the largest error.
+        `capacity_error` is the error of the server's capacity, as a share of the capacity.
         """
         candidate, last_probe = measurements.candidate, measurements.last
         rate = candidate.rate
@@ -273,7 +273,12 @@ class RateRange(NamedTuple):
         half_width = max(LEAST_ERROR, capacity_error, disagreement) + error_by_chance
         doubts = list[str]()
         if half_width > MOST_ERROR:
-            doubts.append("two probes contradict each other")
+            errors_by_reason = {
+                "the last probe contradicts those before it": disagreement,
+                "the server completes requests too unevenly": capacity_error,
+                "a test has so few queries that chance decides": error_by_chance,
+            }
+            doubts.append(max(errors_by_reason, key=errors_by_reason.__getitem__))
         if has_unexplained_waits(measurements):
             doubts.append("queries wait though it keeps up")
         # No rate above the server's capacity can be kept, so the range ends there at the latest.

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -14,7 +15,7 @@ from harness.rates import quick
 from harness.rates.bench import at_rate
 from harness.rates.first_requests import BurstResult
 from harness.rates.goal import Goal
-from harness.rates.measurements import Measurements
+from harness.rates.measurements import Candidate, Measurements
 from harness.rates.server_model import LoneRequest
 from tests.conftest import run, tells
 from tests.support.fake_servers import Fake, serving
@@ -67,6 +68,28 @@ def test_without_a_probe_at_the_candidate_the_range_is_as_wide_as_what_is_known(
 def test_a_server_that_changes_has_no_estimate() -> None:
     found = quick_estimate(Bench(Case("", shared(40, prompts=0.5), Pace(slow_s=90)), 5))
     assert not found.ranges and found.doubts
+
+
+@pytest.mark.parametrize(
+    ("implied", "capacity_error", "queries", "doubt"),
+    [
+        (130, 0.1, 30_000, "contradicts"),
+        (105, 0.19, 30_000, "unevenly"),
+        (105, 0.1, 200, "few queries"),
+        (105, 0.1, 30_000, ""),
+    ],
+)
+def test_a_range_that_is_too_wide_names_the_cause(
+    implied: float, capacity_error: float, queries: int, doubt: str
+) -> None:
+    measurements = Mock(candidate=Candidate(100.0, ""), has_confirmed=True)
+    measurements.implied_rate.return_value = implied
+    measurements.goal.full_queries.return_value = queries
+    measurements.goal.shares.return_value = (0.5, 0.5)
+    measurements.is_late.return_value = False
+    measurements.server.capacity = 200.0
+    doubts = quick.RateRange.of(measurements, capacity_error).doubts
+    assert len(doubts) == bool(doubt) and doubt in " ".join(doubts)
 
 
 def test_it_is_for_scenarios_with_a_rate_and_makes_no_test() -> None:
