@@ -159,7 +159,7 @@ class Client:
             await check_accepted(response, address)
             chunks = limit_bytes(response, address, most_bytes)
             reader = EventReader(address)
-            if not request.stream:
+            if not request.stream:  # All its tokens are yielded at the end.
                 page = b"".join([chunk async for chunk in chunks])
                 reading.take_whole(completion_chunk(page, address))
             async for chunk in chunks:  # If the answer is not streamed, no chunk is left here.
@@ -174,10 +174,11 @@ class Client:
                         )
                 if reading.end_read(now):  # It is time to show the caller again that the answer goes on.
                     yield ()
-        if not reading.end:
+        end = reading.end
+        if not end:
             raise reader.missing_end_error()
-        later_tokens = self._later_tokens(reading, address, sampling)
-        exchange.delivery = self._delivery(reading, reading.end, len(reading.first) + len(later_tokens), sampling)
+        later_tokens = self._later_tokens(reading, end, address, sampling)
+        exchange.delivery = self._delivery(reading, end, len(reading.first) + len(later_tokens), sampling)
         if later_tokens:
             yield later_tokens
 
@@ -190,15 +191,16 @@ class Client:
         """
         usage = reading.usage.counts(client_tokens) if reading.usage else None
         is_hidden = self._is_hidden(reading)
-        has_ids = self.form.ids_out and not is_hidden
-        stated_tokens = usage.output_tokens if usage else None
-        tokens = client_tokens
-        if stated_tokens and not has_ids:  # The engine may have made more tokens than the text shows.
-            tokens = stated_tokens
+        tokens, is_estimate = client_tokens, False
+        has_all_ids = self.form.ids_out and not is_hidden
+        if not has_all_ids:  # The engine may have made more tokens than the text shows, so `usage` counts better.
+            stated_tokens = usage.output_tokens if usage else None
+            tokens, is_estimate = stated_tokens or client_tokens, not stated_tokens
         fewest_at_limit = float(sampling.max_new_tokens)  # the tokens of an answer that this limit ended
-        is_estimate = not has_ids and not stated_tokens
-        if is_estimate:  # Encoded here, the text may have fewer tokens than the engine made.
+        if is_estimate:
             fewest_at_limit *= TEXT_SHARE
+        # An answer that ended by length with fewer tokens was ended by a lower limit of the server's own.
+        is_capped = end.end == "length" and tokens < fewest_at_limit
         unusual_word = other_model = why_empty = ""
         if end.word.lower() not in (*STOP_WORDS, *LENGTH_WORDS):
             unusual_word = end.word
@@ -213,7 +215,7 @@ class Client:
             messages=reading.messages,
             usage=usage,
             rushed=reading.rushed,
-            is_capped=end.end == "length" and tokens < fewest_at_limit,  # A lower limit of the server's own ended it.
+            is_capped=is_capped,
             end=unusual_word,
             model=other_model,
             is_hidden=is_hidden,
@@ -297,41 +299,58 @@ class Client:
             messages[0]["content"] = self.tokenizer.decode(list(prompt.salt)) + messages[0]["content"]
         return messages
 
-    def _later_tokens(self, reading: AnswerReading, address: str, sampling: Sampling) -> Sequence[int]:
+    def _later_tokens(
+        self, reading: AnswerReading, end: CompletionChunk, address: str, sampling: Sampling
+    ) -> Sequence[int]:
         """Return the token ids of an ended answer that came after its first tokens (`reading.first`).
 
-        If the answer came as text, the token by which the model ended it is added. Raises EndpointError if an answer of
-        exact length ended early, or if the server sent too many or too few ids.
+        `end` is the message that ended the answer. Raises EndpointError if an answer of exact length ended early, or if
+        the server sent too many or too few ids.
         """
-        end = reading.end.end if reading.end else None
-        has_reached_limit = end == "length"
-        if self.sampling.exact and not has_reached_limit:
-            raise EndpointError(f"{address} ended an answer early ({end}): it ignores ignore_eos")
-        tokens, half_character = self._encode(address, reading.pieces)
-        if half_character:
-            tokens += self._encode_text(REPLACEMENT)  # the other half of the character did not come
+        if sampling.exact and end.end != "length":
+            raise EndpointError(f"{address} ended an answer early ({end.end}): it ignores ignore_eos")
+        if not self.form.ids_out:
+            return self._later_tokens_of_text(reading, end, sampling.max_new_tokens)
+        tokens = self._checked_ids(address, reading.pieces)
         count, most = len(reading.first) + len(tokens), sampling.max_new_tokens
-        if self.form.ids_out:
-            is_wrong_number = count > most or (sampling.exact and count < most)
-            if is_wrong_number:
-                raise EndpointError(f"{address} ignores max_tokens: it sent {count:,} tokens instead of {most:,}")
-            return tokens
-        # The number of tokens of a text is not judged: encoded here, it may have more tokens than the engine made. Text
-        # does not show the token by which the model ended the answer, but engines count it, so it is added. A hidden
-        # answer has no text to add it to.
-        if not has_reached_limit and count < most and not self._is_hidden(reading):
+        is_wrong_number = count > most or (sampling.exact and count < most)
+        if is_wrong_number:
+            raise EndpointError(f"{address} ignores max_tokens: it sent {count:,} tokens instead of {most:,}")
+        return tokens
+
+    def _later_tokens_of_text(self, reading: AnswerReading, end: CompletionChunk, most: int) -> Sequence[int]:
+        """Return the token ids of an ended answer's text after its first tokens, and of the token that ended it.
+
+        Engines count the token by which the model ends an answer, but the text does not show it. So it is added, unless
+        the answer has `most` tokens without it. A hidden answer, which has no text, stays without tokens. An answer of
+        too many tokens is no error: encoded here, a text may have more tokens than the engine made.
+        """
+        text, half_character = whole_characters(chunk.text for chunk in reading.pieces)
+        tokens = self._encode_text(text)
+        if half_character:  # The answer ended within a character.
+            tokens += self._encode_text(REPLACEMENT)
+        was_ended_by_model = end.end != "length"
+        has_room = len(reading.first) + len(tokens) < most
+        if was_ended_by_model and has_room and not self._is_hidden(reading):
             tokens.append(self.tokenizer.eos_token_id)
         return tokens
 
     def _encode(self, address: str, pieces: Sequence[CompletionChunk]) -> tuple[list[int], str]:
         """Return the token ids of messages, and half a character if their text ends with one, else "".
 
-        If the server sends token ids, these are returned; else the text is encoded here. Raises EndpointError if a
-        server that gave token ids before sends text without them, or an id beyond the vocabulary.
+        If the server sends token ids, these are returned; else the text is encoded here. Raises EndpointError as
+        `_checked_ids` does.
         """
-        if not self.form.ids_out:
-            text, half = whole_characters(chunk.text for chunk in pieces)
-            return self._encode_text(text), half
+        if self.form.ids_out:
+            return self._checked_ids(address, pieces), ""
+        text, half = whole_characters(chunk.text for chunk in pieces)
+        return self._encode_text(text), half
+
+    def _checked_ids(self, address: str, pieces: Sequence[CompletionChunk]) -> list[int]:
+        """Return the token ids that a server sent in messages.
+
+        Raises EndpointError if a message has text without its ids, or an id beyond the vocabulary.
+        """
         if any(chunk.text and chunk.ids is None for chunk in pieces):
             raise EndpointError(f"{address} sent text without its token ids, which it gave when it was tried")
         tokens = list[int]()
@@ -342,7 +361,7 @@ class Client:
                 f"{address} sent the token id {max(tokens):,}, which is none of the model's vocabulary of "
                 f"{self.vocabulary:,}: it serves another model, or --model names another"
             )
-        return tokens, ""
+        return tokens
 
     def _encode_text(self, text: str) -> list[int]:
         """Return the token ids of a text, without special tokens."""

@@ -35,7 +35,7 @@ class BackgroundLoad:
     cpu_cores: Measured = None  # the cores that they used on average; None if unknown
     cores: int = field(default_factory=core_count)  # the cores of this process
     gpus: list[int] = field(default_factory=list)  # the indices of GPUs whose memory they used
-    share: float = CPU_SHARE  # if they used more than this share of the cores, it counts
+    most_cpu_share: float = CPU_SHARE  # the largest share of the cores that they may use without a warning
     unknown: str = ""  # the reason why `cpu_cores` is unknown
     client_share: Measured = None  # the share of a core that the busiest of this client's processes took
 
@@ -46,7 +46,7 @@ class BackgroundLoad:
         """
         # A figure that is None was not measured.
         texts = []
-        if self.cpu_cores is not None and self.cpu_cores > self.share * self.cores:
+        if self.cpu_cores is not None and self.cpu_cores > self.most_cpu_share * self.cores:
             texts.append(f"other programs used {self.cpu_cores:.1f} of {self.cores} CPU cores {when}")
         if self.gpus:
             texts.append(f"other programs used memory of GPU {', '.join(map(str, self.gpus))}")
@@ -260,6 +260,11 @@ class CpuReading(NamedTuple):
         """Return the CPU seconds that each process used since an earlier reading, by process id."""
         return {pid: used_s - earlier.used_s.get(pid, 0.0) for pid, used_s in self.used_s.items()}
 
+    def busiest_share(self, earlier: "CpuReading", processes: Iterable[int]) -> float:
+        """Return the share of a core that the busiest of these processes used on average since an earlier reading."""
+        used_s = self.used_since(earlier)
+        return max(used_s.get(pid, 0.0) for pid in processes) / (self.time_s - earlier.time_s)
+
     def cores_of_others(self, earlier: "CpuReading") -> float:
         """Return the cores that other programs used on average since an earlier reading.
 
@@ -296,30 +301,29 @@ class OthersMeter:
 
 @contextmanager
 def watch_others(
-    gpus: Sequence[int] = (), has_gpus: bool = False, endpoints: Sequence[str] = ()
+    busy_gpus: Sequence[int] = (), has_gpus: bool = False, endpoints: Sequence[str] = ()
 ) -> Iterator[BackgroundLoad]:
     """Measure what other programs use while the block runs. Yield the result, which is complete after the block.
 
-    `gpus` are those whose memory other programs used before the engine started. `has_gpus` says that GPUs compute the
-    answers. The processes of a server behind `endpoints` on this machine do not count as other programs.
+    `busy_gpus` are those whose memory other programs used before the engine started: they are only noted in the result.
+    `has_gpus` says that GPUs compute the answers. The processes of a server behind `endpoints` on this machine do not
+    count as other programs.
     """
-    load = BackgroundLoad(gpus=list(gpus))
-    if has_gpus or endpoints:  # The CPU does not compute the answers, so a warning comes only at a larger share of it.
-        load.share = SPARE_CPU_SHARE
-    own_processes = {os.getpid()}
     servers = servers_here(endpoints)
-    load.unknown = servers.unknown
+    load = BackgroundLoad(gpus=list(busy_gpus), unknown=servers.unknown)
+    has_spare_cores = has_gpus or bool(endpoints)  # since a GPU or a server computes the answers
+    if has_spare_cores:
+        load.most_cpu_share = SPARE_CPU_SHARE
+    own_processes = {os.getpid()}
     known_processes = own_processes | servers.process_ids
     before = CpuReading.take(known_processes)
     yield load
     after = CpuReading.take(known_processes)
-    seconds = after.time_s - before.time_s
-    if seconds <= 1:  # too short to be measured: the CPU load stays unknown
+    is_too_short = after.time_s - before.time_s <= 1
+    if is_too_short:  # The CPU load stays unknown.
         return
     if endpoints:  # A client that is too busy sees the server's answers late, so its own load is noted, too.
-        used_s_by_process = after.used_since(before)
         client_processes = cpu_by_process(own_processes).keys()  # this process and all below it
-        busiest_s = max(used_s_by_process.get(pid, 0.0) for pid in client_processes)
-        load.client_share = round(busiest_s / seconds, 2)
+        load.client_share = round(after.busiest_share(before, client_processes), 2)
     if not servers.unknown:  # Otherwise a server on this machine may count as another program.
         load.cpu_cores = round(after.cores_of_others(before), 2)

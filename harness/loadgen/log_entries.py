@@ -71,7 +71,11 @@ class Entries(dict[str, "JsonValue"]):
         return value
 
 
-def log_records(path: Path) -> Iterator[tuple[str, "JsonValue", Mapping[str, object]]]:
+# An entry of the log: the key, the value, and the metadata, such as is_error and is_warning.
+LogRecord = tuple[str, "JsonValue", Mapping[str, object]]
+
+
+def log_records(path: Path) -> Iterator[LogRecord]:
     """Yield the log's entries one by one: the key, the value, and the metadata, such as is_error and is_warning.
 
     Lines without LoadGen's mark are skipped. The log is never in memory as a whole, since it may be large. Raises
@@ -82,28 +86,35 @@ def log_records(path: Path) -> Iterator[tuple[str, "JsonValue", Mapping[str, obj
             for number, line in enumerate(lines, start=1):
                 if not line.startswith(LOG_MARK):
                     continue
-                try:
-                    entry = DECODER.decode(line[len(LOG_MARK) :])
-                except (ValueError, RecursionError):
-                    entry = None  # It is not JSON, and fits no case but the last.
-                match entry:
-                    case {"key": str(key), "value": value, **others}:
-                        metadata = others.get("metadata")
-                        if not isinstance(metadata, Mapping):
-                            metadata = {}
-                        yield key, value, metadata
-                    case _:
-                        raise LogError(f"{path}:{number}: {entry_fault(lines)}.")
+                record = parse_record(line)
+                if record is None:
+                    raise LogError(f"{path}:{number}: {cause_of_damage(following_lines=lines)}.")
+                yield record
     except OSError as error:
         raise LogError(f"{path}: {system_reason(error)}.") from None
 
 
-def entry_fault(lines: TextIO) -> str:
-    """Return the likely cause of a damaged entry, in words. `lines` are the lines of the file after the entry.
+def parse_record(line: str) -> LogRecord | None:
+    """Return the key, the value and the metadata of a line with LoadGen's mark. None if the line is damaged."""
+    try:
+        entry = DECODER.decode(line.removeprefix(LOG_MARK))
+    except (ValueError, RecursionError):  # It is no JSON.
+        return None
+    match entry:
+        case {"key": str(key), "value": value, **others}:
+            metadata = others.get("metadata")
+            if not isinstance(metadata, Mapping):
+                metadata = {}
+            return key, value, metadata
+    return None
+
+
+def cause_of_damage(following_lines: TextIO) -> str:
+    """Return the likely cause of a damaged entry, in words, judged by the lines of the file that follow it.
 
     If there are none, the file was cut off within the entry. Otherwise it was changed or damaged.
     """
-    if next(lines, None) is None:
+    if next(following_lines, None) is None:
         return "the log ends in the middle of an entry: the run was ended, or its copy is cut short"
     return "a damaged entry, with others after it: the file was changed, or its copy is damaged"
 

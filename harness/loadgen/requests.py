@@ -22,7 +22,7 @@ from harness.core.message_text import system_reason
 from harness.core.reading import DAMAGED, open_regular
 from harness.core.word_list import names_in
 from harness.loadgen.log import Latency
-from harness.loadgen.log_entries import DECODER, PERCENTILES, LogError, entry_fault
+from harness.loadgen.log_entries import DECODER, PERCENTILES, LogError, cause_of_damage
 
 TRACE_FILE = "mlperf_log_trace.json"  # LoadGen's trace: the times of each sample of a test
 ANSWERS_FILE = "mlperf_log_accuracy.json"  # LoadGen's log of the token ids of an accuracy test
@@ -53,7 +53,7 @@ def read_trace(folder: Path) -> list[Sample]:
                 try:
                     reader.take(line)
                 except DAMAGED:
-                    raise LogError(f"{path}: {entry_fault(lines)}.") from None
+                    raise LogError(f"{path}: {cause_of_damage(following_lines=lines)}.") from None
     except OSError as error:
         raise LogError(f"{path}: {system_reason(error)}.") from None
     if not reader.has_end:

@@ -83,9 +83,9 @@ def test_what_another_program_uses_of_other_cores_takes_nothing(
 
 
 def test_a_gpu_that_others_hold_is_named() -> None:
-    (said,) = BackgroundLoad(cpu_cores=1.0, cores=64, gpus=[1], share=0.5).warnings()
+    (said,) = BackgroundLoad(cpu_cores=1.0, cores=64, gpus=[1], most_cpu_share=0.5).warnings()
     assert tells(said, "other programs", "GPU 1")
-    assert BackgroundLoad(cpu_cores=1.0, cores=64, share=0.5).warnings() == []
+    assert BackgroundLoad(cpu_cores=1.0, cores=64, most_cpu_share=0.5).warnings() == []
     assert BackgroundLoad(cpu_cores=0.1, cores=2).warnings() == []
     (said,) = BackgroundLoad(cpu_cores=1.5, cores=2).warnings()
     assert tells(said, "other programs", "1.5 of 2 CPU cores")
