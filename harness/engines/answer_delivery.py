@@ -209,27 +209,28 @@ class ServerUse(schema.FrozenModel):
         yield from self._doubtful_times()
 
     def _differing_counts(self) -> Iterator[str]:
-        """Yield a sentence for each count of tokens by the servers that differs from what was sent or received.
+        """Yield a sentence for each of the servers' own counts of tokens (`usage`) that differs from this client's.
 
-        `usage` is what a server counts in an answer.
+        The counts are those of the output, the total and the prompt. A sentence also says if answers had no `usage`.
         """
         answers = max(1, self.answers)
-        by_servers, by_client, by_result = self.output_tokens, self.client_tokens, self.tokens
-        if by_servers is not None and abs(by_servers - by_client) > COUNT_TOLERANCE * by_client:
-            excess = number(100 * (by_client - by_servers) / max(1, by_servers), 3, "+")
-            basis = "`usage`" if by_result == by_servers else "what came"  # what the run's result counts
+        stated_tokens, client_tokens, result_tokens = self.output_tokens, self.client_tokens, self.tokens
+        tolerance = COUNT_TOLERANCE * client_tokens
+        if stated_tokens is not None and abs(stated_tokens - client_tokens) > tolerance:
+            excess = number(100 * (client_tokens - stated_tokens) / max(1, stated_tokens), 3, "+")
+            basis = "`usage`" if result_tokens == stated_tokens else "what came"
             yield (
-                f"`usage` has {number(by_servers / answers)} tokens an answer, {number(by_client / answers)} are "
-                f"counted here ({excess} %): the result is by {basis}"
+                f"`usage` has {number(stated_tokens / answers)} tokens an answer, {number(client_tokens / answers)} "
+                f"are counted here ({excess} %): the result is by {basis}"
             )
         unexplained = self.unexplained_tokens or 0
-        if unexplained > COUNT_TOLERANCE * by_client:
+        if unexplained > tolerance:
             yield (
                 f"by `usage` {number(unexplained / answers)} tokens an answer are neither prompt nor "
                 "output: thinking that is not sent, or prompts from a cache; they are not in the result"
             )
-        result_has_servers_counts = by_result != by_client  # Some answers without `usage` matter only in such a result.
-        if self.uncounted and result_has_servers_counts:
+        is_result_by_usage = result_tokens != client_tokens  # Only then do answers without `usage` matter.
+        if self.uncounted and is_result_by_usage:
             yield f"{self.uncounted:,} of {self.answers:,} answers had no `usage`: their text was counted instead"
         yield from self._differing_prompts()
 

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from aiohttp import ClientError, ClientSession, ClientTimeout
+from aiohttp import ClientError, ClientResponse, ClientSession, ClientTimeout
 
 from harness.config import pretrained
 from harness.config.models import DEFAULT_MODEL, MODELS
@@ -65,6 +65,7 @@ class Server:
 
 
 ShowLine = Callable[[str], object]  # shows a line
+ServerReply = Mapping[str, object]  # the JSON object in a page
 ListedModel = Mapping[str, object]  # an entry of a server's list of models
 
 
@@ -163,7 +164,7 @@ class Discovery:
                     return server_text(reply[key], LONGEST_SERVER_NAME)
         return ""
 
-    async def get(self, address: str, path: str, limit_s: float = ANSWER_S) -> tuple[int, ListedModel, str]:
+    async def get(self, address: str, path: str, limit_s: float = ANSWER_S) -> tuple[int, ServerReply, str]:
         """Return the status, the JSON object, and the Server header of a page.
 
         The object is empty if the page is no JSON object. For status 401 and 403, the WWW-Authenticate header is
@@ -174,21 +175,12 @@ class Discovery:
             async with self.session.get(
                 join_url(address, path), timeout=ClientTimeout(total=limit_s), allow_redirects=False
             ) as response:
-                if path == "/models" and 300 <= response.status < 400:
-                    raise UsageError(f"--endpoint {address} answers {response.status}: {await refusal(response)}.")
-                if path == "/models" and response.status == 200 and response.content_type == "text/html":
-                    raise UsageError(
-                        f"--endpoint {address} answers with a web page, not as an OpenAI server; check its port and "
-                        f"path: {await refusal(response)}."
-                    )
-                header_name = "WWW-Authenticate" if response.status in (401, 403) else "Server"
+                if path == "/models":
+                    await check_is_api(response, address)
+                wants_key = response.status in (401, 403)
+                header_name = "WWW-Authenticate" if wants_key else "Server"
                 header = server_text(response.headers.get(header_name, ""), LONGEST_SERVER_NAME)
-                try:
-                    reply = json.loads(await read_whole(response, address + path))
-                except (ValueError, RecursionError):
-                    reply = None
-                if not isinstance(reply, dict):
-                    reply = {}
+                reply = object_or_empty(await read_whole(response, address + path))
                 return response.status, reply, header
         except TimeoutError:
             raise UnreachedError(address, f"no answer within {limit_s:g} s.") from None
@@ -196,6 +188,26 @@ class Discovery:
             raise UsageError(f"--endpoint {error}.") from None
         except ClientError as error:
             raise UnreachedError(address, f"{await connection_problem(error, address)}.") from None
+
+
+async def check_is_api(response: ClientResponse, address: str) -> None:
+    """Raise UsageError if the list of models is redirected or is a web page: no OpenAI server is at the address."""
+    if 300 <= response.status < 400:
+        raise UsageError(f"--endpoint {address} answers {response.status}: {await refusal(response)}.")
+    if response.status == 200 and response.content_type == "text/html":
+        raise UsageError(
+            f"--endpoint {address} answers with a web page, not as an OpenAI server; check its port and "
+            f"path: {await refusal(response)}."
+        )
+
+
+def object_or_empty(page: bytes) -> ServerReply:
+    """Return the JSON object in a page. Empty if the page is no JSON object."""
+    try:
+        reply = json.loads(page)
+    except (ValueError, RecursionError):
+        return {}
+    return reply if isinstance(reply, dict) else {}
 
 
 def engine_name(listed: ListedModel, header: str) -> str:
@@ -288,29 +300,36 @@ def config_of_served_model(config: RunConfig, say: ShowLine = print) -> RunConfi
     models = list_models(config, say)
     names = list(models)
     served_name = config.served_model_name
-    if served_name and names and served_name not in names:
-        say(f"the server lists {', '.join(names)}; {served_name} is asked for, as --served-model-name says")
-    is_listed = config.model in names or config.model_path in names
-    if served_name or is_listed:  # The configuration names the served model already.
+    if served_name:
+        if names and served_name not in names:
+            say(f"the server lists {', '.join(names)}; {served_name} is asked for, as --served-model-name says")
         return config
-    if names and not is_single_model(models):
+    is_listed = config.model in names or config.model_path in names
+    if is_listed or not names:  # The model is served, or the server does not say what it serves.
+        return config
+    if not is_single_model(models):
         raise UsageError(
             f"the server serves {', '.join(names)}, not --model {config.model}{spelling_hint(config.model, names)} "
             "--served-model-name names the one to ask."
         )
     if config.model != DEFAULT_MODEL:  # The user named a model. The server's name for it may be an alias.
         return config
-    if not names:  # The server lists no model.
-        return config
-    served = config
-    is_alias = "/" not in names[0] and names[0] not in MODELS
-    if not is_alias:  # By an alias no tokenizer can be found, so the default model's is used then.
-        served = config.with_settings(model=names[0])
+    return config_of_listed_model(config, names[0])
+
+
+def config_of_listed_model(config: RunConfig, name: str) -> RunConfig:
+    """Return the configuration with the model that a server lists as `name`, or as it is if that is only an alias.
+
+    By an alias, no tokenizer can be found, so the configured model's is used. Raises UsageError if the tokenizer is not
+    found.
+    """
+    is_alias = "/" not in name and name not in MODELS
+    served = config if is_alias else config.with_settings(model=name)
     try:
         pretrained.load_tokenizer(served)
     except UsageError:
         raise UsageError(
-            f"the server serves {names[0]}, but its tokenizer was not found: name a folder or a hub name that has it "
+            f"the server serves {name}, but its tokenizer was not found: name a folder or a hub name that has it "
             "with --model."
         ) from None
     return served

@@ -64,10 +64,10 @@ def is_near(stated: int, came: int) -> bool:
 def read_usage(usage: object) -> StatedUsage | None:
     """Return a server's counts of one answer, from its `usage`. None if that is no object.
 
-    Tokens of the total that are neither prompt nor output are unexplained. Some servers do not count in the output what
-    the model thinks (`reasoning`), or in the prompt what was read from a cache or written to it. If the unexplained
-    tokens are as many, they are added to the output or to the prompt. Without a total, the cache's tokens are added to
-    a prompt that lacks them. More cached tokens than the prompt has are taken as unknown.
+    Some servers leave tokens out: from the output what the model thinks (`reasoning`), from the prompt what was read
+    from a cache or written to it. Such tokens are added. The unexplained tokens, which are those of the total that are
+    neither prompt nor output, show which were left out: those that are as many. More cached tokens than the prompt has
+    are taken as unknown.
     """
     if not isinstance(usage, dict):
         return None
@@ -81,17 +81,17 @@ def read_usage(usage: object) -> StatedUsage | None:
     written = first_count(counts, CACHE_WRITE_NAMES) or 0
     cache_tokens = (cached or 0) + written
     unexplained = 0
-    if prompt:
+    if prompt and total:
         unexplained = max(0, total - prompt - (output or 0))
-    if reasoning and unexplained == reasoning:  # The total has these tokens, but the output lacks them.
-        output, unexplained = (output or 0) + reasoning, 0
-    elif cache_tokens and unexplained == cache_tokens:  # The total has these tokens, but the prompt lacks them.
-        prompt, unexplained = (prompt or 0) + cache_tokens, 0
-    elif prompt and cache_tokens and not total:
+    if prompt and not total:
         # Without a total, the prompt lacks the cache's tokens if their name says so, or if they are more than it has.
         is_lacking_cache = APART_NAME in counts or cache_tokens > prompt
         if is_lacking_cache:
             prompt += cache_tokens
+    elif reasoning and unexplained == reasoning:  # The output lacks these tokens.
+        output, unexplained = (output or 0) + reasoning, 0
+    elif cache_tokens and unexplained == cache_tokens:  # The prompt lacks these tokens.
+        prompt, unexplained = (prompt or 0) + cache_tokens, 0
     if cached is not None and prompt and cached > prompt:
         cached = None  # more tokens than the prompt has cannot come from a cache
     return StatedUsage(prompt, output, cached, unexplained)

@@ -134,20 +134,16 @@ class VLLM(Engine):
         self._prepare_process()
         import vllm
         from vllm import AsyncEngineArgs
-        from vllm.platforms import current_platform
         from vllm.usage.usage_lib import UsageContext
         from vllm.v1.engine.async_llm import AsyncLLM
 
         self.version = vllm.__version__
-        # Nobody looks at an answer between its first token and its end. With an interval as long as the longest answer,
-        # vLLM gives two outputs: one at the first token, and one at the end.
-        args = {"stream_interval": self.sampling.max_new_tokens, **self.args}
-        # A class of the user's own takes the place of this program's, which asks the CPU for AMX, its matrix unit.
-        has_own_extension = EXTENSION_ARGUMENT in args
-        has_amx = current_platform.is_cpu() and "amx_tile" in system.cpu_flags()
-        if has_own_extension and has_amx:
+        if self._lacks_amx():
             self.cautions.append(AMX_WARNING)
-        args = {EXTENSION_ARGUMENT: WORKER_CLASS, **args}
+        # Nobody looks at an answer between its first token and its end. With an interval as long as the longest answer,
+        # vLLM gives two outputs: one at the first token, and one at the end. The user's own arguments replace both.
+        added_args = {"stream_interval": self.sampling.max_new_tokens, EXTENSION_ARGUMENT: WORKER_CLASS}
+        args = added_args | self.args
         try:
             # vLLM's default batch sizes depend on the usage: for latency if answers are streamed, else for throughput.
             usage = UsageContext.OPENAI_API_SERVER if self.streaming else UsageContext.LLM_CLASS
@@ -169,6 +165,16 @@ class VLLM(Engine):
             raise UsageError(f"vLLM refuses these settings: {refusal(error)}") from error
         except Exception as error:
             raise EngineError(f"vLLM did not start: {first_line(error)}") from error
+
+    def _lacks_amx(self) -> bool:
+        """Return whether the CPU has a matrix unit (AMX), but the workers will not ask for it.
+
+        This program's worker extension asks for it. A class of the user's own takes the place of this extension.
+        """
+        from vllm.platforms import current_platform
+
+        has_own_extension = EXTENSION_ARGUMENT in self.args
+        return has_own_extension and current_platform.is_cpu() and "amx_tile" in system.cpu_flags()
 
     @property
     def llm(self) -> AsyncEngine:

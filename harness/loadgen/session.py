@@ -12,11 +12,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple, Self
 
 from harness.config.plan import Plan
 from harness.config.run import RunConfig
 from harness.core import files, nvml, progress
 from harness.core.errors import EmptyAnswerError, EngineError, LoadGenError, OutOfTimeError
+from harness.core.formatting import Measured
 from harness.engines import server_metrics
 from harness.engines.answer_delivery import ServerUse
 from harness.engines.protocol import Engine, Result
@@ -89,6 +91,24 @@ def count_from_first(requests: Sequence[Request]) -> None:
     begin_s = min((request.begin_s for request in requests), default=0.0)
     for request in requests:
         request.issued_s, request.clock = request.begin_s - begin_s, "client"
+
+
+class CounterReading(NamedTuple):
+    """What the counters of GPUs and engine say at one time. What a test used is the difference of two readings."""
+
+    joules: Measured  # the energy of the GPUs; None if it is not known
+    pages: list[str]  # the engine's metrics: a page of each server
+
+    @classmethod
+    def take(cls, engine: Engine, gpus: int | None) -> Self:
+        """Return a reading of now. `gpus` is how many of the visible GPUs are read, all if None."""
+        return cls(gpu_readings.joules(gpus), engine.prometheus_metrics())
+
+    def joules_since(self, earlier: "CounterReading") -> Measured:
+        """Return the energy that the GPUs used since an earlier reading. None if one of the readings lacks it."""
+        if self.joules is None or earlier.joules is None:
+            return None
+        return self.joules - earlier.joules
 
 
 @dataclass
@@ -205,26 +225,22 @@ class LoadGenSession:
         recording = gpu_readings.record_machine(
             path, is_recorded, engine.prometheus_metrics, gpus, partial(exporter.remote_gpus, urls), config.endpoint
         )
-        # Counters of energy and of the engine are read before and after the test: the test's part is the difference.
-        joules_before, pages_before = gpu_readings.joules(gpus), engine.prometheus_metrics()
-        # Only an engine in this process computes on the GPUs of this machine. Of these, `busy_gpus` are those whose
-        # memory other programs used before the engine started.
+        # Only an engine in this process computes on the GPUs of this machine.
         busy_gpus = self.busy_gpus if config.is_in_process else []
         has_gpus = config.is_in_process and bool(nvml.gpus())
+        before = CounterReading.take(engine, gpus)
         # `notes` are the recording's messages about what went wrong. More are added to them below.
         with recording as notes, background_load.watch_others(busy_gpus, has_gpus, config.endpoint) as load:
             yield
-        joules_after, pages_after = gpu_readings.joules(gpus), engine.prometheus_metrics()
-        used_joules = None
-        if joules_before is not None and joules_after is not None:
-            used_joules = joules_after - joules_before
+        after = CounterReading.take(engine, gpus)
+        used_joules = after.joules_since(before)
         if urls and sut.timed:  # The server's GPUs have no counters here, so the energy follows from recorded power.
             recorded = test_run.Recording.read(path)
             used_joules = recorded.joules
             notes += exporter.gap_notes(server_gpus, recorded)
         warnings = load.warnings()
         if config.endpoint and sut.timed:
-            warnings += self.neighbours(plan, sut, path, pages_before, pages_after)
+            warnings += self.neighbours(plan, sut, path, before.pages, after.pages)
         if not self.warned:  # The screen shows such a warning only once in a run.
             notes += background_load.warning_lines(warnings, bool(config.endpoint))
             self.warned = bool(warnings)
@@ -233,11 +249,11 @@ class LoadGenSession:
             background_load=warnings,
             gpu_joules=None if used_joules is None else round(used_joules, 1),
             server_gpus=server_gpus.models,
-            waits_ms=server_metrics.mean_waits(pages_before, pages_after),
+            waits_ms=server_metrics.mean_waits(before.pages, after.pages),
         )
         files.write_json(folder / test_run.MACHINE_FILE, use.model_dump())
         if config.endpoint:
-            server = server_use(sut, config, pages_before, pages_after)
+            server = server_use(sut, config, before.pages, after.pages)
             files.write_json(folder / test_run.SERVER_FILE, server.model_dump())
             notes += [*server.disagreements, *server.notes]
         for note in notes:

@@ -59,23 +59,22 @@ def corrected_result(
     answered = successful_requests(requests)
     # LoadGen's rates of MultiStream leave the time between queries out.
     result = result_over_whole_test(result, answered)
+    if has_other_times(requests):  # LoadGen's times are not those of the real answers, but those in `requests` are.
+        result = result_with_times(result, answered)
     failed = len(requests) - len(answered)
     unanswered = failed
     if is_timed_by_client(requests):  # LoadGen counted requests that were not sent in time; `requests` lacks them.
         unanswered += (result.samples or 0) - len(requests)
-    if has_other_times(requests):  # LoadGen's times are not those of the real answers, but those in `requests` are.
-        result = result_with_times(result, answered)
-    if unanswered:  # LoadGen received a placeholder for each such request, which must not count.
+    # If LoadGen takes the times of tokens, it leaves answers of one token out of its rates, and such answers make its
+    # TPOT wrong.
+    are_single_tokens_wrong = result.token_latencies and single_tokens(answered) > 0
+    if unanswered or are_single_tokens_wrong:
         result = result_of_real_answers(result, requests, unanswered)
     if failed and limits and result.valid:  # placeholders may have kept LoadGen's own percentiles within the limits
         tails = limits.tails(p99_of(result.ttft_ms), p99_of(result.tpot_ms))
         result = result_by_limits(tails, "without the failed requests", result)
-    # If LoadGen takes the times of tokens, it leaves answers of one token out of its rates, and such answers make its
-    # TPOT wrong.
-    if not result.token_latencies or not single_tokens(answered):
+    if not are_single_tokens_wrong:
         return result
-    if not unanswered:  # With unanswered requests, the rates were corrected above.
-        result = result_of_real_answers(result, requests, unanswered=0)
     if may_have_single_tokens:  # LoadGen logs such an answer as an error, although nothing is wrong with it.
         errors = [error for error in result.errors if ONE_TOKEN_ERROR not in error]
         result = replace(result, errors=errors)
@@ -156,8 +155,29 @@ def result_with_times(result: TestResult, requests: Sequence[Request]) -> TestRe
 def result_of_real_answers(result: TestResult, requests: Iterable[Request], unanswered: int) -> TestResult:
     """Return the result with counts and rates of real answers only, without the `unanswered` requests.
 
-    LoadGen counted a placeholder for each unanswered request. If it takes the times of tokens, it left answers of one
-    token out.
+    LoadGen received a placeholder for each unanswered request, and counted it as an answer.
+    """
+    samples, queries = result.samples, result.queries
+    has_one_sample_per_query = queries == samples
+    if queries and has_one_sample_per_query:  # A larger query still counts if some of its samples have no answer.
+        queries -= unanswered
+    samples_per_sec = result.samples_per_sec
+    if samples_per_sec and samples:
+        samples_per_sec *= 1 - unanswered / samples
+    return replace(
+        result,
+        samples=samples and samples - unanswered,  # None stays None
+        queries=queries,
+        tokens_per_sec=rate_of_real_tokens(result, requests, unanswered),
+        samples_per_sec=samples_per_sec,
+    )
+
+
+def rate_of_real_tokens(result: TestResult, requests: Iterable[Request], unanswered: int) -> Measured:
+    """Return LoadGen's output tokens/s, scaled from the tokens that LoadGen counted to those of the real answers.
+
+    LoadGen also counted placeholders for the `unanswered` requests. If it takes the times of tokens, it left answers of
+    one token out. If it logged no rate, the rate follows from the duration. None if neither is known.
     """
     real_tokens = counted_by_loadgen = 0
     for request in requests:
@@ -166,25 +186,11 @@ def result_of_real_answers(result: TestResult, requests: Iterable[Request], unan
         if not is_left_out:
             counted_by_loadgen += request.output_tokens
     counted_by_loadgen += PLACEHOLDER_TOKENS * unanswered
-    samples, queries = result.samples, result.queries
-    has_one_sample_per_query = queries == samples
-    if queries and has_one_sample_per_query:  # A larger query still counts if some of its samples have no answer.
-        queries -= unanswered
-    tokens_per_sec = None
     if result.tokens_per_sec and counted_by_loadgen:
-        tokens_per_sec = result.tokens_per_sec * real_tokens / counted_by_loadgen
-    elif result.duration_s:  # LoadGen logged no rate.
-        tokens_per_sec = real_tokens / result.duration_s
-    samples_per_sec = result.samples_per_sec
-    if samples_per_sec and samples:
-        samples_per_sec *= 1 - unanswered / samples
-    return replace(
-        result,
-        samples=samples and samples - unanswered,  # None stays None
-        queries=queries,
-        tokens_per_sec=tokens_per_sec,
-        samples_per_sec=samples_per_sec,
-    )
+        return result.tokens_per_sec * real_tokens / counted_by_loadgen
+    if result.duration_s:
+        return real_tokens / result.duration_s
+    return None
 
 
 def result_by_limits(tails: Iterable[Tail], answers: str, result: TestResult) -> TestResult:
