@@ -324,29 +324,39 @@ def write_html(path: Path, runs: Runs, document: Document) -> None:
     files.write_text(path, page(document._replace(sections=[picture_section, *document.sections])))
 
 
+def runs_by_side(runs: Runs) -> dict[str, list[ComparedRun]]:
+    """Return the runs of each side of a comparison, by the side's name.
+
+    Runs with the same label and machine are one side. If that would make all runs one side, each run is a side of its
+    own.
+    """
+    names = with_machines(runs, [run.name for run in runs])
+    if len(set(names)) == 1:
+        names = names_of_runs(runs)
+    sides: dict[str, list[ComparedRun]] = {}
+    for name, run in zip(names, runs, strict=True):
+        sides.setdefault(name, []).append(run)
+    return sides
+
+
 def speed_finding(runs: Runs) -> SpeedFinding:
     """Return by how much the speed of one side differs from that of another, as a sentence.
 
-    Runs with the same label and machine are one side. If that would make all runs one side, each run is a side of its
-    own. Empty for a single run, and if a run has no speed.
+    Empty for a single run, and if a run has no speed.
     """
     if len(runs) < 2:
         return SpeedFinding()
     metric = METRIC_BY_NAME[runs[0].summary.scenario.headline]
-    labels = with_machines(runs, [run.name for run in runs])
-    if len(set(labels)) == 1:
-        labels = names_of_runs(runs)  # Each run is a side of its own.
-    speeds = [metric.of(run.summary) or 0.0 for run in runs]
-    if min(speeds) <= 0:  # A run has no speed.
-        return SpeedFinding()
-    sides = dict[str, list[float]]()
+    speeds = dict[str, list[float]]()
     greatest_loads = dict[str, float]()  # the largest share of the cores that other programs took, by side
-    for run, label, speed in zip(runs, labels, speeds, strict=True):
-        sides.setdefault(label, []).append(speed)
-        greatest_loads[label] = max(greatest_loads.get(label, 0.0), run.others_cpu_share)
-    means = {label: geometric_mean(values) for label, values in sides.items()}
+    for side, runs_of_side in runs_by_side(runs).items():
+        speeds[side] = [metric.of(run.summary) or 0.0 for run in runs_of_side]
+        greatest_loads[side] = max(run.others_cpu_share for run in runs_of_side)
+    if any(min(speeds_of_side) <= 0 for speeds_of_side in speeds.values()):  # A run has no speed.
+        return SpeedFinding()
+    means = {side: geometric_mean(speeds_of_side) for side, speeds_of_side in speeds.items()}
     basis, compared = compared_sides(means, metric)
-    change = Change.between(sides[basis], sides[compared])
+    change = Change.between(speeds[basis], speeds[compared])
     if compare.busy_runs(runs):
         change = change.of_metric_on_busy_machine(metric, greatest_loads[basis], greatest_loads[compared])
     figures = f"{metric.with_unit(means[compared])}; {basis} {metric.text(means[basis])}"

@@ -111,14 +111,14 @@ def latency_panel(kind: str, styled_pictures: StyledPictures) -> LinePanel:
         if limit:
             limits[limit] = f"limit {number(limit)} ms"
     axis_texts = sorted({picture.axis for picture, _style in styled_pictures})
-    has_only_rates = axis_texts == [Poisson.unit]
+    units = {picture.unit for picture, _style in styled_pictures}
     if any(item.is_hollow for item in series):
         axis_texts.append(HOLLOW_NOTE)
     loads, heights = zip(*chain.from_iterable(item.points for item in series), strict=True)
     # Levels of concurrency are multiples of each other. The rates of a search are near each other: a linear axis with
     # round ticks suits them.
     across, ticks = Scale.around(loads, is_log=True), sorted({*loads})
-    if has_only_rates:
+    if units == {Poisson.unit}:
         across, ticks = Scale.of(loads), []
     return LinePanel(
         f"{LATENCIES[kind]}, p50 to p99",

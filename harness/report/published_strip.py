@@ -1,7 +1,7 @@
 """A run among the published results of its scenario, by the rate of an accelerator."""
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from harness.core.formatting import Measured
@@ -79,13 +79,26 @@ def count_as_fast(devices: Iterable[Sequence[PlacedResult]], rate: float, unit: 
     return count
 
 
+def line_of_run(
+    results_by_device: Mapping[str, Sequence[PlacedResult]], own_device: str, rate: float, unit: Unit
+) -> int:
+    """Return which line of the picture is the run's, counted from 0.
+
+    It is the one below the line of the run's device. If that device has no results, the run's line is among the others
+    in the order of the rates.
+    """
+    names = list(results_by_device)
+    if own_device in names:
+        return names.index(own_device) + 1
+    return count_as_fast(results_by_device.values(), rate, unit)
+
+
 def strip_of(scenario: str, device: str, count: int, rate: float, unit: Unit) -> Strip | None:
     """Return the layout of a chart of the published results in one unit: a line for each device, and one for this run.
 
     None if there are no results. `device` is the accelerator's name as its driver gives it, and `count` the number of
     accelerators; with 0, the results of CPUs are shown. `rate` is that of all accelerators, or 0 for a run of another
-    model, which gets no line. The run's line stands under that of its device or, if the device has no results, among
-    the others in the order of the rates.
+    model, which gets no line.
     """
     results = results_of(scenario, unit, on_cpu=not count)  # the fastest first
     if not results:
@@ -97,11 +110,7 @@ def strip_of(scenario: str, device: str, count: int, rate: float, unit: Unit) ->
     own_device = short_name(maker_spelling(ACCELERATORS.get(device, device)))
     names = list(results_by_device)
     if rate:
-        if own_device in names:
-            line_of_run = names.index(own_device) + 1
-        else:
-            line_of_run = count_as_fast(results_by_device.values(), rate, unit)
-        names.insert(line_of_run, "this run")
+        names.insert(line_of_run(results_by_device, own_device, rate, unit), "this run")
     lines = []
     for line, name in enumerate(names):
         lines.append((name, ROW_PX * line + MIDDLE_PX, results_by_device.get(name, [])))

@@ -155,25 +155,31 @@ class Sides(NamedTuple):
         text says how to allow that.
         """
         first, *other_runs = self.all_runs
-        allowed = set(self.may_differ)
-        if self.may_differ:  # The engine derives these settings from others, so they may differ with them.
-            allowed.update(filter(is_derived_setting, first.setting_texts))
-        # Other work, such as other samples, is never allowed: figures of other work cannot be compared.
-        allowed -= set(first.comparable.work)
         for run in other_runs:
-            differences = comparability.differences(first.comparable, run.comparable, {*ignore, *allowed})
+            differences = comparability.differences(
+                first.comparable, run.comparable, {*ignore, *self.settings_that_may_differ}
+            )
+            if not differences:
+                continue
             why = comparability.reason(differences, (first.folder.name, run.folder.name))
             # Differences in the work come before those in the settings. So if a setting is the first difference, the
             # work is the same, and the user may allow the settings.
-            if why and differences[0].aspect == "settings":
-                names = [difference.name for difference in differences if difference.aspect == "settings"]
-                # Settings that the engine derives may differ as soon as the user allows one of the others.
-                chosen_names = [name for name in names if not is_derived_setting(name)]
-                flags = " ".join(f"--may-differ {name}" for name in chosen_names or names)
-                return f"{why}: `{flags}` if that is meant"
-            if why:
-                return why
+            if differences[0].aspect == "settings":
+                return f"{why}: `{flags_to_allow(differences)}` if that is meant"
+            return why
         return ""
+
+    @property
+    def settings_that_may_differ(self) -> set[str]:
+        """The settings that the user allows to differ, and with them those that the engine derives from others.
+
+        Other work, such as other samples, is never allowed: figures of other work cannot be compared.
+        """
+        first = self.all_runs[0]
+        allowed = set(self.may_differ)
+        if self.may_differ:
+            allowed.update(filter(is_derived_setting, first.setting_texts))
+        return allowed - set(first.comparable.work)
 
     @property
     def is_busy(self) -> bool:
@@ -194,8 +200,8 @@ class Sides(NamedTuple):
         """Return why a condition on a metric may not be judged, in words; empty if it may.
 
         For a cost, all runs must have the same price. Every run must have the metric, and the runs must be comparable.
-        Runs on a busy machine are comparable only if the interval of a change can be made wide enough for the load, and
-        if each side has enough runs.
+        Runs on a busy machine are comparable only if the interval of the change allows for the load, and if each side
+        has enough runs.
         """
         prices = {run.setting_texts.get("price_per_hour") for run in self.all_runs}
         if metric.name.startswith("cost_") and len(prices) > 1:
@@ -206,19 +212,34 @@ class Sides(NamedTuple):
         # A speed that follows from a rate that the user gave says nothing about the server, so such a rate forbids a
         # judgement. A latency at a given rate says something.
         ignored = IGNORED_FOR_SPEEDS if metric.is_decided_by_rate else IGNORED_FOR_LATENCIES
-        # The load of other programs widens the interval of a change. That takes a change of a speed or a time, and a
-        # known load.
-        is_speed_or_time = metric.is_decided_by_rate or metric.is_time
-        can_widen_interval = condition.is_of_change and is_speed_or_time and compare.is_load_known(self.all_runs)
-        if not self.is_busy or not can_widen_interval:  # A busy machine, if any, then forbids the judgement.
-            return self.difference(ignored)
-        other_reason = self.difference((*ignored, "busyness"))
-        if other_reason:
-            return other_reason
+        if not self.is_busy or not self.can_allow_for_load(condition, metric):
+            return self.difference(ignored)  # A busy machine is one of the differences.
+        reason_beside_load = self.difference((*ignored, "busyness"))
+        if reason_beside_load:
+            return reason_beside_load
         # Only the load is in the way. With enough runs, their scatter shows what the load explains.
         if self.has_enough_runs:
             return ""
         return f"{self.difference(ignored)}: {FEWEST_PAIRS} runs of each side would show what the load explains"
+
+    def can_allow_for_load(self, condition: Condition, metric: Metric) -> bool:
+        """Tell whether the interval of a change can be made wide enough for the load of other programs.
+
+        That takes a condition on the change of a speed or a time, and a known load.
+        """
+        is_speed_or_time = metric.is_decided_by_rate or metric.is_time
+        return condition.is_of_change and is_speed_or_time and compare.is_load_known(self.all_runs)
+
+
+def flags_to_allow(differences: Sequence[comparability.Difference]) -> str:
+    """Return the flags by which a user allows the settings among these differences.
+
+    A setting that the engine derives gets a flag only if no other setting differs: it may differ as soon as the user
+    allows one of the others.
+    """
+    names = [difference.name for difference in differences if difference.aspect == "settings"]
+    chosen_names = [name for name in names if not is_derived_setting(name)]
+    return " ".join(f"--may-differ {name}" for name in chosen_names or names)
 
 
 def judge(sides: Sides, conditions: Sequence[Condition]) -> list[Judgement]:

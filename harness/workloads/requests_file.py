@@ -111,17 +111,12 @@ def read_rows(path: Path, rows: RequestRows, column: str) -> StoredRequests:
     good_rows, faults = readable_rows(path, rows, column)
     requests = list[StoredRequest]()
     unread_counts = Counter[str]()
-    questionless = 0
-    has_turns = False  # whether some row is a chat, each of whose turns is a request
-    is_sharegpt = True  # whether all rows that have a request are conversations in ShareGPT's form
     for row in good_rows:
         requests += row.requests
         unread_counts.update(row.unread)
-        has_turns = has_turns or row.is_chat
-        if row.requests:
-            is_sharegpt = is_sharegpt and row.is_sharegpt
-        else:  # Only a conversation can be read and have no request: it has no question that could be sent.
-            questionless += 1
+    rows_with_request = [row for row in good_rows if row.requests]
+    # Only a conversation can be read and have no request: it has no question that could be sent.
+    questionless = len(good_rows) - len(rows_with_request)
     if not requests and questionless:
         raise UsageError(f"{path}: no conversation has a question with an answer.")
     if not requests:
@@ -135,8 +130,8 @@ def read_rows(path: Path, rows: RequestRows, column: str) -> StoredRequests:
         tuple(requests),
         rows.unit,
         questionless,
-        has_turns=has_turns,
-        is_sharegpt=is_sharegpt,
+        has_turns=any(row.is_chat for row in good_rows),  # Each turn of a chat is a request.
+        is_sharegpt=all(row.is_sharegpt for row in rows_with_request),
         fault_note=fault_note,
         unread_note=unread_note(unread_counts, rows.unit),
     )
