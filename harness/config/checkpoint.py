@@ -19,15 +19,24 @@ def weight_bytes(config: EngineConfig) -> int:
     """Return roughly how many bytes of memory the model's weights take.
 
     If a local folder has a quantized model, that is the size of its weight files. For any other model, it is computed
-    from the sizes in config.json, as if the model were a decoder like Llama. Raises UsageError if the model cannot be
-    loaded, if a file is missing, or if there are absurdly many layers or weights.
+    by `computed_weight_bytes`. Raises UsageError if the model cannot be loaded, if a file is missing, or if there are
+    absurdly many layers or weights.
     """
     shape = load_shape(config)
     stored = stored_formats(config)
-    is_quantized_checkpoint = bool(stored)
     files_on_disk = weight_files(Path(config.model_path), config.model, is_loaded=config.loads_weights)
+    is_quantized_checkpoint = bool(stored)
     if is_quantized_checkpoint and files_on_disk:
         return sum(path.stat().st_size for path in files_on_disk)
+    return computed_weight_bytes(config, shape, stored)
+
+
+def computed_weight_bytes(config: EngineConfig, shape: ModelShape, stored: Sequence[StoredFormat]) -> int:
+    """Return the bytes of a model's weights by the sizes in config.json, as if it were a decoder like Llama.
+
+    `stored` are the quantized formats of the checkpoint, empty if it is not quantized. Raises UsageError for absurdly
+    many layers or weights.
+    """
     layers = shape.num_hidden_layers
     if not 0 < layers <= MOST_LAYERS:
         raise UsageError(

@@ -79,17 +79,11 @@ class AnswerReading:
     def end_read(self, now: float) -> bool:
         """Count the messages of one read of the connection, and return whether to report that the answer goes on.
 
-        Rushed messages, which came directly after the message before, are counted, too: a buffer may have held them
-        back. The read was at `now`, by time.monotonic. A report is due if the last one is more than REPORT_INTERVAL_S
-        ago. The read that brings the first tokens needs none, since the tokens themselves are reported.
+        The read was at `now`, by time.monotonic. A report is due if the last one is more than REPORT_INTERVAL_S ago.
+        The read that brings the first tokens needs none, since the tokens themselves are reported.
         """
         if self._new_messages:
-            is_first_rushed = self.messages > 0 and now - self._last_message < RUSH_S
-            if is_first_rushed:
-                self.rushed += 1
-            self.rushed += self._new_messages - 1  # All further messages of the read came at the same time.
-            self.messages += self._new_messages
-            self._last_message, self._new_messages = now, 0
+            self._count_new_messages(now)
         if self.first and not self.first_read_tokens:  # This read brought the first tokens.
             further_tokens, _ = self._encode(self.pieces)
             self.first_read_tokens = len(self.first) + len(further_tokens)
@@ -98,3 +92,15 @@ class AnswerReading:
             return False
         self._last_report = now
         return True
+
+    def _count_new_messages(self, now: float) -> None:
+        """Count the messages of one read, which was at `now`, and those of them that are rushed.
+
+        A rushed message came directly after the message before: a buffer may have held it back.
+        """
+        is_first_rushed = self.messages > 0 and now - self._last_message < RUSH_S
+        if is_first_rushed:
+            self.rushed += 1
+        self.rushed += self._new_messages - 1  # All further messages of the read came at the same time.
+        self.messages += self._new_messages
+        self._last_message, self._new_messages = now, 0

@@ -62,11 +62,11 @@ def page_notes(text: str, names: Collection[str]) -> Iterator[str]:
         yield f"the page of metrics is of model_name {other_models[0]}, which may be another name of the model"
     own_page = own_rows("\n".join(lines), names)
     # Rows that differ in another label than OWN_LABELS are counted together, but may not stand for replicas.
-    for name, values in foreign_labels(own_page).items():
+    for name, values in differing_labels(own_page).items():
         yield f"rows on the page of metrics are counted together: {name} {values_text(sorted(values))}"
 
 
-def foreign_labels(text: str) -> Mapping[str, set[str]]:
+def differing_labels(text: str) -> Mapping[str, set[str]]:
     """Return by which labels rows that are counted together differ, and the values of each of these labels.
 
     Rows are counted together if they have the same metric and the same values of OWN_LABELS. A row without a label

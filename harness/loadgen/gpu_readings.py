@@ -6,6 +6,8 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass, field
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from signal import SIG_IGN, SIGINT, signal
@@ -146,6 +148,43 @@ def remote_cells(values: GPUs, gpus: Iterable[str]) -> list[Measured]:
     return cells
 
 
+@dataclass
+class MachineRecorder:
+    """Writes what the machine and the engine do to a CSV file, a line a second. The fields are explained at
+    `record_machine`.
+    """
+
+    path: Path
+    prometheus_metrics: Callable[[], list[str]]
+    gpus: int | None
+    remote: Remote
+    endpoints: Sequence[str]
+    stop: threading.Event = field(default_factory=threading.Event)
+    troubles: list[str] = field(default_factory=list)  # messages about what went wrong
+
+    def record(self) -> None:
+        """Write a line a second until `stop` is set."""
+        begin = time.monotonic()
+        with self.path.open("w", newline="") as file, gpu_reader(self.gpus, self.troubles) as (count, read_gpus):
+            table = csv.writer(file)
+            remote_gpus = sorted(self.remote())
+            table.writerow(column_names(count + len(remote_gpus)))
+            psutil.cpu_percent()  # each call covers the time since the previous call
+            others = OthersMeter(self.endpoints)
+            last_s, last_metrics = 0.0, server_metrics.metric_values(self.prometheus_metrics())
+            while not self.stop.wait(1.0):
+                seconds = time.monotonic() - begin
+                metrics = server_metrics.metric_values(self.prometheus_metrics())
+                cells: list[Measured] = [round(seconds, 1), psutil.cpu_percent(), others.percent()]
+                cells.append(round(psutil.virtual_memory().used / 2**30, 2))
+                cells += read_gpus()
+                cells += remote_cells(self.remote(), remote_gpus)
+                cells += server_metrics.metric_cells(last_metrics, metrics, seconds - last_s)
+                table.writerow(cells)
+                last_s, last_metrics = seconds, metrics
+                file.flush()  # The lines so far are kept even if the process is killed.
+
+
 @contextmanager
 def record_machine(
     path: Path,
@@ -163,40 +202,18 @@ def record_machine(
     by GPU and column; those of its first reading get columns. The servers behind `endpoints` do not count as other
     programs.
     """
-    stop, troubles = threading.Event(), list[str]()
-
-    def record() -> None:
-        """Write a line a second until `stop` is set."""
-        begin = time.monotonic()
-        with path.open("w", newline="") as file, gpu_reader(gpus, troubles) as (count, read_gpus):
-            table = csv.writer(file)
-            remote_gpus = sorted(remote())
-            table.writerow(column_names(count + len(remote_gpus)))
-            psutil.cpu_percent()  # each call covers the time since the previous call
-            others = OthersMeter(endpoints)
-            last_s, last_metrics = 0.0, server_metrics.metric_values(prometheus_metrics())
-            while not stop.wait(1.0):
-                seconds = time.monotonic() - begin
-                metrics = server_metrics.metric_values(prometheus_metrics())
-                cells: list[Measured] = [round(seconds, 1), psutil.cpu_percent(), others.percent()]
-                cells.append(round(psutil.virtual_memory().used / 2**30, 2))
-                cells += read_gpus()
-                cells += remote_cells(remote(), remote_gpus)
-                cells += server_metrics.metric_cells(last_metrics, metrics, seconds - last_s)
-                table.writerow(cells)
-                last_s, last_metrics = seconds, metrics
-                file.flush()  # The lines so far are kept even if the process is killed.
-
+    recorder = MachineRecorder(path, prometheus_metrics, gpus, remote, endpoints)
     if not wanted:
-        yield troubles
+        yield recorder.troubles
         return
-    recorder = threading.Thread(target=record, daemon=True)  # daemon: a reading that hangs does not keep the process
-    recorder.start()
+    # The thread is a daemon, so that a reading that hangs does not keep the process.
+    thread = threading.Thread(target=recorder.record, daemon=True)
+    thread.start()
     try:
-        yield troubles
+        yield recorder.troubles
     finally:  # The recording ends with the block, also if the block raised an error.
-        stop.set()
-        recorder.join(timeout=RECORDER_TIMEOUT_S)  # A reading that hangs is not waited for any longer.
+        recorder.stop.set()
+        thread.join(timeout=RECORDER_TIMEOUT_S)  # A reading that hangs is not waited for any longer.
 
 
 @contextmanager
@@ -214,30 +231,9 @@ def gpu_reader(most: int | None, troubles: list[str]) -> Iterator[tuple[int, Cal
     if count:
         process.start()
     reader_end.close()  # The process has a copy. If that is the only one, the pipe is closed when the process ends.
-    value_count = count * len(GPU_NAMES)
-
-    def read() -> list[Measured]:
-        """Ask the process for the values of all GPUs, and return them, or None for each if they do not come in time."""
-        with suppress(OSError, EOFError):  # The process has ended: None for each value.
-            discard_pending(own_end)  # values that came too late
-            own_end.send(None)
-            if own_end.poll(READ_TIMEOUT_S):
-                values = list[Measured](own_end.recv())
-                if len(values) == value_count:
-                    return values
-        return [None] * value_count
-
-    def is_gone() -> bool:
-        """Return whether the process has closed its end of the pipe, which it does only when it ends."""
-        try:
-            discard_pending(own_end)
-        except (OSError, EOFError):
-            return True
-        return False
-
     with closing(own_end):
-        yield count, read
-        if count and is_gone():
+        yield count, partial(requested_values, own_end, count * len(GPU_NAMES))
+        if count and is_closed(own_end):  # The process closes its end of the pipe only when it ends.
             process.join(timeout=READ_TIMEOUT_S)  # only after a join is the exit code known
         code = process.exitcode
         # The code is None if the process was not started, or still runs: such a process ends when its pipe is closed.
@@ -245,6 +241,31 @@ def gpu_reader(most: int | None, troubles: list[str]) -> Iterator[tuple[int, Cal
             troubles.append(
                 f"--extra-metrics: the process that reads the GPUs {exit_text(code)}, so that values are missing"
             )
+
+
+def requested_values(connection: Connection, value_count: int) -> list[Measured]:
+    """Ask the process that reads the GPUs for all values, and return them.
+
+    Each value is None if the process has ended, if it does not answer in READ_TIMEOUT_S, or if it has not `value_count`
+    values.
+    """
+    with suppress(OSError, EOFError):  # The process has ended.
+        discard_pending(connection)  # values that came too late
+        connection.send(None)
+        if connection.poll(READ_TIMEOUT_S):
+            values = list[Measured](connection.recv())
+            if len(values) == value_count:
+                return values
+    return [None] * value_count
+
+
+def is_closed(connection: Connection) -> bool:
+    """Return whether the other end of a pipe is closed. What waits in the pipe is discarded."""
+    try:
+        discard_pending(connection)
+    except (OSError, EOFError):
+        return True
+    return False
 
 
 def discard_pending(connection: Connection) -> None:

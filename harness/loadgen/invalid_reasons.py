@@ -149,7 +149,8 @@ def min_queries(values: Entries) -> Reasons:
 def early_stopping(values: Entries) -> Reasons:
     """Yield a sentence for each latency whose percentile is uncertain, as the test had too few queries, and the remedy.
 
-    LoadGen logs a sentence for each latency, with the number of queries that are missing or needed.
+    LoadGen logs a sentence for each latency, with the number of queries that are missing or needed. Without such a
+    number in the log, one sentence only says that the queries are too few.
     """
     is_over_limit = "latency" in failed_checks(values)
     # At a rate that exceeds a limit, a longer test would fail as well.
@@ -173,9 +174,7 @@ def early_stopping(values: Entries) -> Reasons:
             problems.append(f"{too_few(limit.name)}, {int(more[1]):,} more within the limit are needed")
         elif fewest:  # This number is the same for all latencies, so the sentence is, too.
             problems.append(f"{too_few('latency')}, {int(fewest[1]):,} are needed")
-    # Without a number in the log, the sentence only says that the queries are too few. If a limit was exceeded, the
-    # reason about that limit says enough.
-    if not problems and not is_over_limit:
+    if not problems and not is_over_limit:  # If a limit was exceeded, the reason about that limit says enough.
         problems = [too_few("latency")]
     for sentence in dict.fromkeys(problems):  # each sentence once
         yield sentence, remedy

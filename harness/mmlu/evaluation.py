@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from pydantic import JsonValue
 
@@ -39,19 +40,54 @@ def evaluate(config: MMLUConfig, run: run_folder.RunFolder, display: progress.Di
     write_json(run.path / "config.json", facts.model_dump(mode="json"))  # so far; it is written again at the end
     display.say(f"MMLU, {config.model}, {config.num_fewshot}-shot")
 
+    asked = prepare_questions(config, facts, display)
+    answers, seconds = answers_of_engine(config, facts, asked, run, display)
+
+    processes.ignore_signals()  # All answers are there, and a signal must not lose them now.
+    display.stage("writing the report")
+    write_json(run.path / "config.json", facts.model_dump(mode="json"))
+    summary, report = write_results(run, config, facts, asked.data, seconds, answers)
+    add_to_history(run, config, facts, summary, display)
+    last_screen.show(display.console, report, run.path / "report.html")
+    tracking.send_to_mlflow(run.path, config.mlflow, config.results_dir, display.leave_line)
+    return errors.DONE
+
+
+class AskedQuestions(NamedTuple):
+    """The questions of an evaluation, their prompts, and the tokens of the letters that answer them, A to D."""
+
+    data: questions.QuestionSet
+    prompts: list[QuestionPrompt]
+    letters: list[int]
+
+
+def prepare_questions(config: MMLUConfig, facts: MMLUFacts, display: progress.Display) -> AskedQuestions:
+    """Load the questions and build their prompts. How long the prompts took is noted in `facts`.
+
+    Raises UsageError if the questions cannot be used.
+    """
     subjects = questions.chosen_subjects(config.subjects)
     data = questions.load_questions(config.folder, subjects, config.num_fewshot, config.total_sample_count, config.seed)
     tokenizer = pretrained.load_tokenizer(config)
     begin = time.perf_counter()
     prompts = question_prompts.build_prompts(data, config.num_fewshot, tokenizer, config.context)
     facts.prompts_s = round(time.perf_counter() - begin, 3)
-    # An answer is a letter, A to D. Its token may depend on the text before it, so any question without examples goes
-    # before it.
+    # The token of a letter may depend on the text before it. All prompts end alike, so any of them shows it.
     any_prompt = question_prompts.prompt_text(data.test[0], examples=[])
     letters = question_prompts.letter_tokens(tokenizer, any_prompt)
     counts = f"{len(prompts):,} of {data.test_questions:,} questions on {len(subjects)} subjects"
     display.leave_line(f"{counts} from {data.source}")
+    return AskedQuestions(data, prompts, letters)
 
+
+def answers_of_engine(
+    config: MMLUConfig, facts: MMLUFacts, asked: AskedQuestions, run: run_folder.RunFolder, display: progress.Display
+) -> tuple[list[MMLUAnswer], float]:
+    """Start the engine, ask it all questions, and stop it. Return the answers and how many seconds they took.
+
+    Raises BenchmarkError if the engine fails.
+    """
+    prompts, letters = asked.prompts, asked.letters
     plan = resolve(config.engine_run, nvml.gpus(), checkpoint.weight_bytes(config))
     engine = engines.create(plan, run.path, may_score=True)
     start_engine(engine, facts, run, config.stall_timeout, display)
@@ -68,15 +104,7 @@ def evaluate(config: MMLUConfig, run: run_folder.RunFolder, display: progress.Di
     display.leave_line(f"{len(prompts):,} questions in {seconds:.1f} s")
     display.stage(f"stopping {engine.name}")
     engine.close()
-
-    processes.ignore_signals()  # All answers are there, and a signal must not lose them now.
-    display.stage("writing the report")
-    write_json(run.path / "config.json", facts.model_dump(mode="json"))
-    summary, report = write_results(run, config, facts, data, seconds, answers)
-    add_to_history(run, config, facts, summary, display)
-    last_screen.show(display.console, report, run.path / "report.html")
-    tracking.send_to_mlflow(run.path, config.mlflow, config.results_dir, display.leave_line)
-    return errors.DONE
+    return answers, seconds
 
 
 def add_to_history(

@@ -1,6 +1,6 @@
 """The answers of two runs to the same samples: where they part, and their scores with a paired interval."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 from math import nan
 from pathlib import Path
@@ -72,26 +72,37 @@ def compare_answers(a: Path, b: Path, same_splitter: bool) -> AnswerPair | None:
     if table_b["prompt_tokens"] != lengths or table_a["index"] != table_b["index"]:
         return None
     changes = statistics.paired_changes(score_rows(table_a), score_rows(table_b))
-    answers = read_log(a / ANSWERS_FILE, len(lengths)), read_log(b / ANSWERS_FILE, len(lengths))
-    rouge_l = SHORT_SCORES[-1]  # the score that is shown beside each differing answer
-    rouge_l_a, rouge_l_b = table_a[rouge_l], table_b[rouge_l]
-    differing = []
-    for sample, (answer_a, answer_b) in enumerate(zip(*answers, strict=True)):
-        difference = first_difference(answer_a, answer_b)
-        if difference:
-            position, token_a, token_b = difference
-            divergence = Divergence(
-                sample,
-                prompt_tokens=lengths[sample],
-                position=position,
-                a=token_a,
-                b=token_b,
-                score_a=rouge_l_a[sample],
-                score_b=rouge_l_b[sample],
-            )
-            differing.append(divergence)
     change_by_score = dict(zip(ROUGE, changes, strict=True))
+    answers_a, answers_b = read_log(a / ANSWERS_FILE, len(lengths)), read_log(b / ANSWERS_FILE, len(lengths))
+    differing = list(divergences(table_a, table_b, answers_a, answers_b))
     return AnswerPair(len(lengths), scores=change_by_score, same_splitter=same_splitter, differing=differing)
+
+
+def divergences(
+    table_a: csv_files.Columns,
+    table_b: csv_files.Columns,
+    answers_a: Sequence[Sequence[int]],
+    answers_b: Sequence[Sequence[int]],
+) -> Iterator[Divergence]:
+    """Yield where the two answers to a sample begin to differ, with the ROUGE-L of both; nothing for equal answers.
+
+    `table_a` and `table_b` are the columns of the runs' samples.csv.
+    """
+    rouge_l = SHORT_SCORES[-1]
+    for sample, (answer_a, answer_b) in enumerate(zip(answers_a, answers_b, strict=True)):
+        difference = first_difference(answer_a, answer_b)
+        if not difference:
+            continue
+        position, token_a, token_b = difference
+        yield Divergence(
+            sample,
+            prompt_tokens=table_a["prompt_tokens"][sample],
+            position=position,
+            a=token_a,
+            b=token_b,
+            score_a=table_a[rouge_l][sample],
+            score_b=table_b[rouge_l][sample],
+        )
 
 
 def has_answers(test: Path) -> bool:

@@ -59,8 +59,8 @@ def check_run(folder: Path) -> CheckResult:
             why_not_scored = score_again(copy / TEST_FOLDERS["accuracy"], facts)
             summary = build_report(copy)
             for name in files_made_again(copy):
-                # A file that is missing is reported by itself, not as a difference from an empty file.
-                if name.parts[0] in DERIVED_FILES and not (folder / name).exists():
+                is_missing = name.parts[0] in DERIVED_FILES and not (folder / name).exists()
+                if is_missing:  # It is reported by itself, not as a difference from an empty file.
                     missing.append(name.parts[0])
                 else:
                     all_claims += differences_of_file(name, folder, copy)

@@ -132,13 +132,19 @@ def write_results(entry: Entry, folder: Path) -> None:
         names = ", ".join((*mlperf.ROUGE, "gen_len"))
         raise UsageError(f"{source}/rouge.json: its scores are not {names}.") from None
     write_text(target / "accuracy.txt", accuracy_txt(scores, rouge.samples, sha256))
-    # MLPerf's truncate_accuracy_log shortens every log in this way, even if the log's two ends overlap. For a log that
-    # is shorter than one end, MLPerf's program fails. Here such a log is written whole. accuracy.txt has the hash of
-    # the whole log.
-    if len(text) >= END_CHARACTERS:
-        text = text[:END_CHARACTERS] + CUT_MARK + text[-END_CHARACTERS:]
-    write_text(target / ANSWERS_FILE, text)
+    write_text(target / ANSWERS_FILE, shortened_log(text))  # accuracy.txt has the hash of the whole log.
     copy_files(entry.performance.folder("performance"), folder / "performance" / "run_1", LOGS)
+
+
+def shortened_log(text: str) -> str:
+    """Return the beginning and the end of an accuracy log, with a mark between them.
+
+    MLPerf's truncate_accuracy_log shortens every log in this way, even if the log's two ends overlap. It fails for a
+    log that is shorter than one end; here such a log is returned whole.
+    """
+    if len(text) < END_CHARACTERS:
+        return text
+    return text[:END_CHARACTERS] + CUT_MARK + text[-END_CHARACTERS:]
 
 
 def write_measurements(entry: Entry, description: Description, path: Path) -> None:

@@ -2,7 +2,7 @@
 to draw, or a trace.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -35,6 +35,13 @@ SHAREGPT_MOST_TOKENS = 2048  # the longest prompt with its answer
 NO_TEMPLATE = "the tokenizer has no chat template: messages are lines such as `User: ...`, the last is `Assistant:`"
 UNCHECKED_IDS = "prompt_token_ids: not checked, since no text stands beside them"
 UNCOUNTED_TEMPLATE = "the tokenizer has no chat template: prompt tokens are counted without those of the server's"
+
+
+def salt_of_requests(parts: PromptParts, tokenizer: Tokenizer, prompts: Iterable[Sequence[int]]) -> Salt:
+    """Return the salt of requests that were read. It comes after the token that begins all prompts, if there is one."""
+    has_beginning = all(prompt[0] == tokenizer.bos_token_id for prompt in prompts)
+    offset = 1 if has_beginning else 0
+    return Salt(plain_vocabulary(tokenizer), offset, is_at_start=parts.salt == "start")
 
 
 def load(config: RunConfig, tokenizer: Tokenizer) -> Library | None:
@@ -96,10 +103,7 @@ def library_from_requests(config: RunConfig, tokenizer: Tokenizer, about: str, s
     salt = None
     parts = PromptParts(salt=config.salt or "none")
     if parts.salt != "none":
-        # The salt comes after the token that begins every text, if there is one.
-        has_beginning = all(prompt[0] == tokenizer.bos_token_id for prompt in usable.prompts)
-        offset = 1 if has_beginning else 0
-        salt = Salt(plain_vocabulary(tokenizer), offset, is_at_start=parts.salt == "start")
+        salt = salt_of_requests(parts, tokenizer, usable.prompts)
         content_digest = digest(content_digest, parts)  # Requests with a salt are another workload.
         notes.append(parts.text.removeprefix("; "))  # the salt in words, as a note that stands alone
     conversations = None

@@ -173,11 +173,10 @@ def read_row(row: RequestRow, where: str, column: str) -> ReadRow:
         item = flat_request(item)
         if not column:  # If the user named the prompt's column, the other columns may be anything.
             refuse_unsent_keys(item, where)
-    if column:
+    conversation = None if column else conversation_of(item)
+    if conversation is None:
         return plain_row(item, row.number, where, column)
-    name, dialog = dialog_of(item)
-    if dialog is None:
-        return plain_row(item, row.number, where, column)
+    name, dialog = conversation
     if not isinstance(item, dict):
         item = {}  # A row that is a list of messages has no keys.
     return dialog_row(item, name, dialog, row.number, where)
@@ -218,24 +217,24 @@ def plain_row(item: object, number: int, where: str, column: str) -> ReadRow:
     return ReadRow([request], unread)
 
 
-def dialog_of(item: object) -> tuple[str, Dialog | None]:
-    """Return the key and the messages of a row that holds a conversation.
+def conversation_of(item: object) -> tuple[str, Dialog] | None:
+    """Return the key and the messages of a row that holds a conversation. None if the row holds none.
 
-    The key is empty if the row itself is a list of messages. If the row is no conversation, the messages are None, and
-    the key has no meaning. Messages are objects, with role and content or with ShareGPT's from and value.
+    The key is empty if the row itself is a list of messages. Messages are objects, with role and content or with
+    ShareGPT's from and value.
     """
     if is_dialog(item):
         return "", item
     if not isinstance(item, dict):
-        return "", None
+        return None
     for name in CHAT_KEYS:
         dialog = item.get(name)
         if not is_dialog(dialog):
             continue
         if name == "messages" and not is_answered(dialog):  # Without an answer at the end, it is a single prompt.
-            return name, None
+            return None
         return name, dialog
-    return "", None
+    return None
 
 
 def is_answered(dialog: Dialog) -> bool:

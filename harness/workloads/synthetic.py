@@ -91,29 +91,37 @@ def read_profile(config: RunConfig, workload: Workload) -> WorkloadProfile:
         raise UsageError(f"{path}: {error}", flag="--workload") from None
 
 
-def draw_library(config: RunConfig, tokenizer: Tokenizer, profile: WorkloadProfile, place: str) -> Library:
-    """Return samples drawn by a profile: conversations of some turns each, or single requests if there is one turn.
+def check_drawable(config: RunConfig, profile: WorkloadProfile, count: int, place: str) -> None:
+    """Raise UsageError if a run cannot have `count` requests drawn by a profile.
 
-    They are the same for the same --seed. `place` names the file or the flags that give the lengths. Raises UsageError
-    if there are too many tokens, fewer requests than a conversation has turns, or turns without --concurrency.
+    That is so if the profile has turns but the run no --concurrency, if the requests are fewer than a conversation has
+    turns, or if their prompts have too many tokens. `place` names the file or the flags that give the lengths.
     """
-    parts = PromptParts.from_mapping(profile.values(PromptParts.model_fields))
-    input_len, output_len = profile.input_len, profile.output_len
-    count = config.sample_limit or SYNTHETIC_COUNT
-    turns = parts.turns
-    if turns > 1 and config.concurrency is None:
+    if profile.turns > 1 and config.concurrency is None:
         raise UsageError("turns need --concurrency: without it, a turn is sent before the one before is answered.")
-    if count < turns:
-        raise UsageError(f"{count}: a conversation has {turns} turns.", flag="--total-sample-count")
+    if count < profile.turns:
+        raise UsageError(f"{count}: a conversation has {profile.turns} turns.", flag="--total-sample-count")
     typical_length = typical_prompt_length(profile)
     if count * typical_length > MOST_SYNTHETIC_TOKENS:
         raise UsageError(
             f"{place}: {count:,} prompts of {typical_length:,.0f} tokens; use fewer (--total-sample-count)."
         )
+
+
+def draw_library(config: RunConfig, tokenizer: Tokenizer, profile: WorkloadProfile, place: str) -> Library:
+    """Return samples drawn by a profile: conversations of some turns each, or single requests if there is one turn.
+
+    They are the same for the same --seed. `place` names the file or the flags that give the lengths. Raises UsageError
+    as `check_drawable` does.
+    """
+    count = config.sample_limit or SYNTHETIC_COUNT
+    check_drawable(config, profile, count, place)
+    parts = PromptParts.from_mapping(profile.values(PromptParts.model_fields))
+    input_len, output_len = profile.input_len, profile.output_len
     seed = config.seed or 0
     random = Random(seed)
     vocabulary = plain_vocabulary(tokenizer)
-    if parts.prefix_len or turns > 1:  # Prompts share a prefix, or the earlier turns of their conversation.
+    if parts.prefix_len or parts.turns > 1:  # Prompts share a prefix, or the earlier turns of their conversation.
         prompts, new_tokens, conversations = draw_conversations(profile, random, vocabulary, count)
     else:  # Prompts share nothing.
         prompts = [random.choices(vocabulary, k=input_len.draw(random)) for _ in range(count)]
