@@ -75,7 +75,7 @@ class Admission:
         return max(1, int(np.median(being_answered)))
 
 
-def advice(others: int) -> str:
+def remedy_for_full_server(others: int) -> str:
     """Return the end of an error message on a refused request: the flag that avoids refusals, with a value for it.
 
     `others` is the number of other requests in flight when the request was refused. Empty if there were none, because a

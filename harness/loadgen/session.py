@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import NamedTuple, NoReturn, Self
 
 from harness.config.plan import Plan
 from harness.config.run import RunConfig
@@ -158,13 +158,13 @@ class LoadGenSession:
         if plan.engine_state.prefix_caching:  # this test must not be answered from the cache of an earlier one
             self.engine.run(self.engine.reset_prefix_cache(), partial(self.watchdog.check_run, folder))
         is_timed = mode != "accuracy"  # An accuracy test sends all queries without regard to time.
-        total = query_count(mode, plan)
-        expected = total or 0  # for --max-failed N%; 0: the number of queries is not known
-        sut = make_sut(self.engine, self.samples(plan), plan, is_timed, expected=expected, is_probe=is_probe)
-        shown_total, least_s = total, 0.0  # what the screen counts up to, in queries and in seconds
+        queries = query_count(mode, plan)
+        # `expected` is for --max-failed N%. It is 0 if the number of queries is not known.
+        sut = make_sut(self.engine, self.samples(plan), plan, is_timed, expected=queries or 0, is_probe=is_probe)
+        shown_queries, shown_s = queries, 0.0  # what the screen counts up to
         if mode == "performance":  # The pattern decides when this test ends.
-            shown_total, least_s = plan.pattern.progress(plan)
-        watch = partial(self.watch, sut, folder, shown_total, least_s, clock_offset())
+            shown_queries, shown_s = plan.pattern.progress(plan)
+        watch = partial(self.watch, sut, folder, shown_queries, shown_s, clock_offset())
         self.watchdog.restart_stall_timer()  # Between two tests, the engine had nothing to answer.
         with self.record_test(folder, plan, sut):
             run_test(mode, settings, sut, plan.samples, folder, watch)
@@ -194,16 +194,22 @@ class LoadGenSession:
         if busy and silent_s > SILENT_S:
             note = f"nothing received for {silent_s:.0f} s"
         self.display.tick(sut.counters, total, note, least_s=least_s)
-        if isinstance(sut.failure, EmptyAnswerError):
-            # The cause may be that the engine ended, which the engine may report only some seconds later.
+        if sut.failure is not None:
+            self.raise_failure(sut.failure)
+        self.watchdog.check_run(folder, busy)
+
+    def raise_failure(self, failure: BaseException) -> NoReturn:
+        """Raise the failure of a request or, if an answer was empty because the engine ended, EngineError.
+
+        The engine may report its end only some seconds after an empty answer, so its report is waited for.
+        """
+        if isinstance(failure, EmptyAnswerError):
             until = time.monotonic() + END_REPORT_S
             while not self.engine.failure and time.monotonic() < until:
                 time.sleep(0.1)
             if self.engine.failure:
-                raise EngineError(self.engine.failure_text) from sut.failure
-        if sut.failure is not None:
-            raise sut.failure
-        self.watchdog.check_run(folder, busy)
+                raise EngineError(self.engine.failure_text) from failure
+        raise failure
 
     def require_time(self) -> None:
         """Raise OutOfTimeError if the time for measuring is over."""

@@ -16,7 +16,7 @@ from harness.core.errors import EmptyAnswerError, EndpointError, ServerFullError
 from harness.engines.answer_delivery import Delivery, Exchange
 from harness.engines.protocol import Engine
 from harness.loadgen import senders, sending, test_run
-from harness.loadgen.admission import Admission, advice
+from harness.loadgen.admission import Admission, remedy_for_full_server
 from harness.loadgen.requests import Request
 from harness.workloads.sample_library import Library
 
@@ -106,7 +106,7 @@ class SUT:
         """Answer a request, or count it as refused or failed.
 
         A refusal by a full server is a failure, except in a probe, where it is a measurement. Raises EndpointError if
-        more requests failed than --max-failed allows, or if a server refuses the only request of a probe that is in
+        more requests failed than --max-failed allows, or if a server refuses a request of a probe while no other is in
         flight. Any other error is raised.
         """
         self.in_flight += 1
@@ -124,7 +124,8 @@ class SUT:
                 self.end_without_answer(request, error)
             else:
                 self.admission.forget(number)
-                self.count_failure(request, error, advice(len(self.admission.in_progress)))
+                others = len(self.admission.in_progress)
+                self.count_failure(request, error, remedy_for_full_server(others))
         except EndpointError as error:
             self.admission.forget(number)
             self.count_failure(request, error)

@@ -100,12 +100,9 @@ def latency_panel(kind: str, styled_pictures: StyledPictures) -> LinePanel:
     """
     series, limits = list[Series](), dict[float, str]()
     for picture, style in styled_pictures:
-        tops = []
-        for load_point in picture.loads:
-            line = line_of_percentiles(load_point.test, kind, picture.points)
-            if line:
-                series.append(Series(name="", points=line, color="grey"))
-                tops.append((line[-1], load_point))
+        lines = percentile_lines(picture, kind)
+        series += [Series(name="", points=line, color="grey") for line, _load_point in lines]
+        tops = [(line[-1], load_point) for line, load_point in lines]
         series += marked_series(picture, style, tops)
         limit = picture.limits.get(kind)
         if limit:
@@ -131,6 +128,16 @@ def latency_panel(kind: str, styled_pictures: StyledPictures) -> LinePanel:
         tick_values=ticks,
         inches=2.6,
     )
+
+
+def percentile_lines(picture: LoadPicture, kind: str) -> list[tuple[list[Point], LoadPoint]]:
+    """Return the upright line of each test that has percentiles of this latency, with the test's point."""
+    lines = []
+    for load_point in picture.loads:
+        line = line_of_percentiles(load_point.test, kind, picture.points)
+        if line:
+            lines.append((line, load_point))
+    return lines
 
 
 def line_of_percentiles(test: Outcome, kind: str, percentiles: Iterable[str]) -> list[Point]:

@@ -100,8 +100,8 @@ def shaded_parts(recording: Recording, values: Sequence[Measured], full_load: Me
     for begin, end, value in zip(begins, ends, values, strict=False):  # `begins` has one time more.
         if value is None:
             continue
-        place = int(len(shades) * value / full)  # Each shade stands for an equal share of the full load.
-        shade = shades[min(place, len(shades) - 1)]  # The full load itself has the last shade.
+        index = int(len(shades) * value / full)  # Each shade stands for an equal share of the full load.
+        shade = shades[min(index, len(shades) - 1)]  # The full load itself has the last shade.
         if parts and parts[-1].color == shade and parts[-1].end == begin:
             parts[-1] = parts[-1]._replace(end=end)
         else:
