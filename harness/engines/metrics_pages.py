@@ -69,10 +69,22 @@ def page_notes(text: str, names: Collection[str]) -> Iterator[str]:
 def differing_labels(text: str) -> Mapping[str, set[str]]:
     """Return by which labels rows that are counted together differ, and the values of each of these labels.
 
-    Rows are counted together if they have the same metric and the same values of OWN_LABELS. A row without a label
-    counts as one with an empty value.
+    A row without a label counts as one with an empty value.
     """
-    # The other labels of each row, by the metric and the values of OWN_LABELS that rows of a group share.
+    several_values: dict[str, set[str]] = defaultdict(set)
+    for rows in rows_counted_together(text):
+        for name in set[str]().union(*rows):
+            values = {labels.get(name, "") for labels in rows}
+            if len(values) > 1:
+                several_values[name] |= values
+    return several_values
+
+
+def rows_counted_together(text: str) -> Iterable[list[dict[str, str]]]:
+    """Return the groups of rows that are counted together. Of each row, only the labels beside OWN_LABELS are returned.
+
+    The rows of a group have the same metric and the same values of OWN_LABELS.
+    """
     groups: dict[tuple[str, frozenset[tuple[str, str]]], list[dict[str, str]]] = defaultdict(list)
     for sample in parse_rows(text, SOURCES):
         own_labels, other_labels = set[tuple[str, str]](), dict[str, str]()
@@ -82,13 +94,7 @@ def differing_labels(text: str) -> Mapping[str, set[str]]:
             else:
                 other_labels[name] = value
         groups[sample.name, frozenset(own_labels)].append(other_labels)
-    several_values: dict[str, set[str]] = defaultdict(set)
-    for rows in groups.values():
-        for name in set[str]().union(*rows):
-            values = {labels.get(name, "") for labels in rows}
-            if len(values) > 1:
-                several_values[name] |= values
-    return several_values
+    return groups.values()
 
 
 def metric_name(line: str) -> str:

@@ -36,7 +36,7 @@ from harness.engines.discovery import BUSY_S, BUSY_STATUSES, PAGE_S, PAUSE_S, Di
 from harness.engines.metrics_pages import own_rows, page_notes
 from harness.engines.protocol import ChoiceLogprobs, Engine, Sampling, TokenStream
 from harness.engines.request_formats import FORMATS_BY_API, NEUTRAL_FIELDS, RequestFormat
-from harness.engines.server_metrics import cached_percent
+from harness.engines.server_metrics import have_cache_counters
 
 SPARE_FILES = 256  # open files of this process beside its connections
 PROBE_TOKENS = 2  # the longest answer to a probe, in tokens
@@ -148,11 +148,9 @@ class OpenAI(Engine):
         self.cautions = [server_text(note, LONGEST_NOTE) for note in notes]
         if self.cautions:
             self.args["metrics"] = "; ".join(self.cautions)
-        rows = [own_rows(page, self.model_names) for page in pages]
+        own_pages = [own_rows(page, self.model_names) for page in pages]
         is_in_answers = all(server.tells_cache for server in self.servers)
-        # Compared with themselves, the pages give None only if they lack the counters of the cache.
-        is_on_pages = cached_percent(rows, rows) is not None
-        self._cache_is_counted = is_in_answers or is_on_pages
+        self._cache_is_counted = is_in_answers or have_cache_counters(own_pages)
 
     async def _best_format(self, server: Server) -> RequestFormat:
         """Return the best form of requests that the server takes, with the sampling fields that it takes.

@@ -166,6 +166,11 @@ def cached_percent(before: Sequence[str], after: Sequence[str]) -> Measured:
     return CACHE.scale * cached / max(1.0, total)  # 0 if there were no prompts
 
 
+def have_cache_counters(pages: Sequence[str]) -> bool:
+    """Return whether the servers' pages of metrics count the prompt tokens that came from their prefix caches."""
+    return cached_percent(pages, pages) is not None  # None only if a counter is missing
+
+
 def idle_replicas(before: Sequence[str], after: Sequence[str]) -> tuple[int, int]:
     """Return how many replicas computed no token between two readings of all servers, and how many replicas there are.
 

@@ -67,14 +67,21 @@ class LoadGenSettings:
     def prepare(self, plan: Plan, folder: Path) -> lg.TestSettings:
         """Write the user.conf of a plan to the folder, and return the settings for its test. Raises LoadGenError.
 
-        All tests of a run share one object of settings. A setting that this plan does not have is set back to its value
-        in mlperf.conf, since an earlier test may have changed it.
+        All tests of a run share one object of settings, which is read at the first test.
         """
         conf = folder / "user.conf"
         conf.write_text(user_conf(plan))
-        if self._settings is None:  # LoadGen reads a user.conf only once in a process.
+        if self._settings is None:
             self._settings = self.read(plan, conf)
-        settings = self._settings
+        self._apply_changing_settings(self._settings, plan)
+        return self._settings
+
+    def _apply_changing_settings(self, settings: lg.TestSettings, plan: Plan) -> None:
+        """Set the settings that change from test to test (CHANGING_SETTINGS) to the values of a plan.
+
+        A setting that the plan does not have is set back to its value in mlperf.conf, since an earlier test may have
+        changed it.
+        """
         values = plan.pattern.settings(plan)
         for name, key in CHANGING_SETTINGS.items():
             official = self._official[name]
@@ -85,7 +92,6 @@ class LoadGenSettings:
                 setattr(settings, name, round(value))
             else:
                 setattr(settings, name, float(value))
-        return settings
 
     def read(self, plan: Plan, conf: Path) -> lg.TestSettings:
         """Return the settings of `mlperf.conf` and of the user.conf at `conf`, with the plan's seeds.
@@ -100,7 +106,7 @@ class LoadGenSettings:
         settings.FromConfig("", plan.loadgen_model, scenario, 0)  # mlperf.conf, which LoadGen itself reads only once
         self._official = {name: getattr(settings, name) for name in CHANGING_SETTINGS}
         if LoadGenSettings.has_read_user_conf:
-            set_fixed(settings, plan)
+            apply_fixed_settings(settings, plan)
         elif settings.FromConfig(str(conf), plan.loadgen_model, scenario) != 0:
             raise LoadGenError(f"LoadGen refuses {conf}; its reasons are in mlperf_log_detail.txt.")
         LoadGenSettings.has_read_user_conf = True
@@ -110,7 +116,7 @@ class LoadGenSettings:
         return settings
 
 
-def set_fixed(settings: lg.TestSettings, plan: Plan) -> None:
+def apply_fixed_settings(settings: lg.TestSettings, plan: Plan) -> None:
     """Set the settings that do not change from test to test, as LoadGen would read them from a user.conf.
 
     Each value is converted to the unit and the type of LoadGen's attribute.
@@ -155,24 +161,29 @@ def run_test(
     # Without this path, LoadGen would read an audit.config in the working folder, which would change the test
     # unnoticed.
     audit = str(folder / "audit.config")
-    failed = []
+    errors = list[Exception]()
 
-    def drive() -> None:
-        """Run LoadGen's test on its own thread, and note an error for the main thread."""
+    def run_loadgen() -> None:
+        """Run LoadGen's test, and note an error for the main thread."""
         try:
             lg.StartTestWithLogSettings(system, library, settings, logging, audit)
         except Exception as error:
-            failed.append(error)
+            errors.append(error)
 
-    test = threading.Thread(target=drive, name="loadgen", daemon=True)
-    test.start()
-    while test.is_alive():
-        test.join(timeout=0.1)
+    thread = threading.Thread(target=run_loadgen, name="loadgen", daemon=True)
+    thread.start()
+    while thread.is_alive():
+        thread.join(timeout=0.1)
         watch()
-    if failed:
-        raise LoadGenError(f"LoadGen failed: {type(failed[0]).__name__}: {first_line(failed[0])}") from failed[0]
+    if errors:
+        raise LoadGenError(f"LoadGen failed: {type(errors[0]).__name__}: {first_line(errors[0])}") from errors[0]
     lg.DestroyQSL(library)
     lg.DestroyFastSUT(system)
+    delete_empty_logs(folder)
+
+
+def delete_empty_logs(folder: Path) -> None:
+    """Delete the per-sample logs that LoadGen left without an entry."""
     for path in map(folder.joinpath, SAMPLE_LOGS):
         if path.is_file() and path.stat().st_size <= len(EMPTY_LOG):
             path.unlink()

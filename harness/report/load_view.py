@@ -23,7 +23,16 @@ SHOWN_SHARES = {"idle": "GPU idle, %", "clock": "GPU clock lowered, %"}
 P99Limits = Mapping[str, Measured]  # milliseconds at p99, by kind of latency; None: no limit
 
 
-SCRIPT_FIELDS = ("name", "stands", "is_full", "gain", "speed", "standing", "doubt")  # fields that the script reads
+# The attribute of a point for each name under which the script reads it.
+SCRIPT_FIELDS = {
+    "name": "name",
+    "stands": "may_be_best",
+    "is_full": "is_full",
+    "gain": "gain",
+    "speed": "speed",
+    "standing": "standing",
+    "doubt": "doubt",
+}
 
 
 class LoadPoint(NamedTuple):
@@ -32,9 +41,9 @@ class LoadPoint(NamedTuple):
     test: Outcome
     name: str
     mark: str  # its outcome, which gives its shape: "held", "grew", "bad", or "own" for the run's own test
-    stands: bool  # whether it may be the best load of the picture
+    may_be_best: bool  # whether its load may be the best one of the picture
     is_full: bool  # whether it is a test of full length, not a probe
-    spent: GpuTime | None  # the shares of the GPU's time in it
+    gpu_time: GpuTime | None  # the shares of the GPU's time in it, if they were recorded
     overruled: str = ""  # the test that has another outcome and counts instead
 
     @property
@@ -111,10 +120,10 @@ class LoadPoint(NamedTuple):
             value = metric.figure(self.test).value
             if value is not None:
                 figures[metric.name] = value
-        if self.spent:
-            figures["idle"] = self.spent.idle + (self.spent.idle_while_waiting or 0.0)
-            figures["clock"] = self.spent.held_by_power + self.spent.held_by_heat
-        fields: dict[str, object] = {name: getattr(self, name) for name in SCRIPT_FIELDS}
+        if self.gpu_time:
+            figures["idle"] = self.gpu_time.idle + (self.gpu_time.idle_while_waiting or 0.0)
+            figures["clock"] = self.gpu_time.held_by_power + self.gpu_time.held_by_heat
+        fields: dict[str, object] = {name: getattr(self, attribute) for name, attribute in SCRIPT_FIELDS.items()}
         return {**fields, "load": self.test.load, "few": self.test.is_few, "figures": figures}
 
 
@@ -145,14 +154,15 @@ def loads_of(summary: Summary) -> list[LoadPoint]:
         is_full = test.unit in CURVE_UNITS or is_attempt(test, summary)
         if not is_full and has_passed(test):
             deciding_test = failed_full_test_below(test.load, summary) or deciding_test
+        is_deciding = deciding_test is test
         load_points.append(
             LoadPoint(
                 test,
                 name=name_of(test, summary),
                 mark=mark_of(test),
-                stands=deciding_test is test and may_be_best_load(test, has_idle_test),
+                may_be_best=is_deciding and may_be_best_load(test, has_idle_test),
                 is_full=is_full,
-                spent=gpu_times.get(test.folder),
+                gpu_time=gpu_times.get(test.folder),
                 overruled=overruled_by(test, deciding_test, own_test),
             )
         )
@@ -178,16 +188,16 @@ def is_same_load(test: Outcome, other: Outcome) -> bool:
     return isclose(test.load, other.load, rel_tol=1e-3)
 
 
-def point_of_result(test: Outcome, spent: GpuTime | None) -> LoadPoint:
+def point_of_result(test: Outcome, gpu_time: GpuTime | None) -> LoadPoint:
     """Return the point of a run's result that is not among the tests of single loads.
 
-    The result may be the best load of the picture if it is VALID and its latencies are not those of a buffer. `spent`
-    has the shares of GPU time.
+    The result may be the best load of the picture if it is VALID and its latencies are not those of a buffer.
+    `gpu_time` has the shares of GPU time.
     """
     mark = "own" if test.valid else "bad"
     may_be_best = test.valid and Doubt.BUFFERED not in test.doubts
     name = f"the full test at {test.text}"
-    return LoadPoint(test, name=name, mark=mark, stands=may_be_best, is_full=True, spent=spent)
+    return LoadPoint(test, name=name, mark=mark, may_be_best=may_be_best, is_full=True, gpu_time=gpu_time)
 
 
 def separate_result(summary: Summary) -> Outcome | None:
@@ -341,7 +351,7 @@ class LoadPicture(NamedTuple):
         test = load_point.test
         # With own limits, the recorded reasons against a test are the limits of its run that it broke.
         was_over_limits_of_run = test.has_own_limits and bool(test.reasons)
-        return load_point.stands and not was_over_limits_of_run and not load_point.over(self.limits)
+        return load_point.may_be_best and not was_over_limits_of_run and not load_point.over(self.limits)
 
     @property
     def best(self) -> LoadPoint | None:
