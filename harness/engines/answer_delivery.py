@@ -152,19 +152,12 @@ class ServerUse(schema.FrozenModel):
         would be misleading. The other arguments become the fields of the same names. `replicas` has the number of idle
         replicas, and that of all.
         """
-        totals = dict.fromkeys(DELIVERY_SUMS, 0)
-        usages, ends, models = list[TokenCounts](), Counter[str](), set[str]()
-        for delivery in deliveries:
-            for name, attribute in DELIVERY_SUMS.items():
-                totals[name] += getattr(delivery, attribute)
-            if delivery.usage:
-                usages.append(delivery.usage)
-            if delivery.end:
-                ends[delivery.end] += 1
-            if delivery.model:
-                models.add(delivery.model)
-        never_counts = not usages  # This server sends no `usage` at all, so no answer is an exception.
-        uncounted = 0 if never_counts else len(deliveries) - len(usages)
+        totals = dict[str, int]()
+        for name, attribute in DELIVERY_SUMS.items():
+            totals[name] = sum(getattr(delivery, attribute) for delivery in deliveries)
+        usages = [delivery.usage for delivery in deliveries if delivery.usage]
+        # If no answer has `usage`, the server does not send it, so no answer is an exception.
+        uncounted = len(deliveries) - len(usages) if usages else 0
         if uncounted:
             usages = []  # Without `usages`, the sums are unknown.
         return cls(
@@ -176,8 +169,8 @@ class ServerUse(schema.FrozenModel):
             answers=len(deliveries),
             uncounted=uncounted,
             sent_tokens=sent_tokens,
-            ends=ends,
-            models=sorted(models),
+            ends=Counter(delivery.end for delivery in deliveries if delivery.end),
+            models=sorted({delivery.model for delivery in deliveries if delivery.model}),
             has_template=has_template,
             replicas=replicas,
             **totals,

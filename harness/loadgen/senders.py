@@ -4,7 +4,7 @@ import asyncio
 import random
 import time
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from itertools import chain, islice
 from math import inf
@@ -83,11 +83,7 @@ class FixedConcurrency(NamedTuple, Generic[SentItem]):
         items of each are sent one after another, and a round, which is one use of all conversations, is sent whole.
         Return the items that were not sent.
         """
-        # Without conversations, each item is a conversation of its own.
-        conversations: Iterable[Sequence[SentItem]] = ((item,) for item in items)
-        if self.turn:
-            conversations = items_by_conversation(items, self.turn)
-        source = iter(conversations)
+        source = self.conversations_by_round(items)
         unsent = list[SentItem]()
         end = time.perf_counter() + self.seconds
         sent, latest_round = 0, -1
@@ -95,10 +91,7 @@ class FixedConcurrency(NamedTuple, Generic[SentItem]):
         async def send_one_by_one() -> None:
             """Take conversations from the source that all such tasks share, and send their items one after another."""
             nonlocal sent, latest_round
-            for conversation in source:
-                round = latest_round + 1  # Without conversations, each item is a new round, so the end comes at once.
-                if self.turn:
-                    round, _conversation, _sample = self.turn(conversation[0])
+            for round, conversation in source:
                 is_over = sent >= self.fewest and time.perf_counter() >= end
                 is_new_round = round > latest_round
                 if is_over and is_new_round:  # The present round goes on after its time, but no new one is begun.
@@ -112,7 +105,19 @@ class FixedConcurrency(NamedTuple, Generic[SentItem]):
         async with tasks() as group:
             for _ in range(self.at_once):
                 group.create_task(send_one_by_one())
-        return [*unsent, *chain.from_iterable(source)]
+        never_taken = chain.from_iterable(conversation for _round, conversation in source)
+        return [*unsent, *never_taken]
+
+    def conversations_by_round(self, items: Iterable[SentItem]) -> Iterator[tuple[int, Sequence[SentItem]]]:
+        """Return the items of each conversation, with the number of its round.
+
+        Without conversations, each item is a conversation and a round of its own, so the sending may end before any.
+        """
+        if self.turn is None:
+            return ((number, (item,)) for number, item in enumerate(items))
+        conversations = items_by_conversation(items, self.turn)
+        rounds = [self.turn(conversation[0])[0] for conversation in conversations]
+        return zip(rounds, conversations, strict=True)
 
 
 class TimedArrivals(NamedTuple):

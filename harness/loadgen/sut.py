@@ -175,18 +175,26 @@ class SUT:
                 request.issued_s = begin
         try:
             async for new_tokens in self.engine.stream(prompt, max_new_tokens, exchange, is_whole):
-                if self.streams and new_tokens and not tokens:
-                    now = time.perf_counter()
-                    request.ttft_ms = self.ms_since_issue(request, now)
-                    if not self.is_timed_by_client:
-                        self.report(lg.FirstTokenComplete, request.id, new_tokens[:1])
-                    self.counters.started += 1
-                    self.counters.first_token_s += now - begin
+                are_first = bool(new_tokens) and not tokens
+                if self.streams and are_first:
+                    self.note_first_token(request, new_tokens[:1], begin)
                 tokens.extend(new_tokens)
         finally:  # A request that failed was sent as well, so this time is recorded.
             if self.streams:
                 request.sent_ms = self.ms_since_issue(request, exchange.sent_at)
         self.complete(request, tokens, exchange)
+
+    def note_first_token(self, request: Request, first_token: Sequence[int], begin: float) -> None:
+        """Note when the first token of a streamed answer came, and report it to LoadGen if LoadGen takes the times.
+
+        `begin` is when the request was begun, by time.perf_counter.
+        """
+        now = time.perf_counter()
+        request.ttft_ms = self.ms_since_issue(request, now)
+        if not self.is_timed_by_client:
+            self.report(lg.FirstTokenComplete, request.id, first_token)
+        self.counters.started += 1
+        self.counters.first_token_s += now - begin
 
     def complete(self, request: Request, tokens: Sequence[int], exchange: Exchange) -> None:
         """Note the tokens of a whole answer, and report it to LoadGen.

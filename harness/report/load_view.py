@@ -284,6 +284,19 @@ def overruled_by(test: Outcome, deciding_test: Outcome, own_test: Outcome | None
     return "a later test"
 
 
+def latency_axes(loads: Sequence[LoadPoint], limits: P99Limits) -> dict[str, Scale]:
+    """Return the axis of each kind of latency in `limits` that a test has, with room for the kind's limit."""
+    axes = {}
+    for kind, limit in limits.items():
+        values = shown_values(loads, kind)
+        if not values:  # No test has this kind of latency.
+            continue
+        if limit:
+            values.append(limit)
+        axes[kind] = latency_scale(values)
+    return axes
+
+
 def latency_scale(values: Sequence[float]) -> Scale:
     """Return an axis for latencies. It is logarithmic if they differ widely, else it begins at zero."""
     if max(values) > LOG_AXIS_RATIO * min(values):
@@ -321,15 +334,7 @@ class LoadPicture(NamedTuple):
         unit = loads[0].test.unit if loads else ""
         kinds = ("latency", "tpot") if unit == Sequential.unit else ("ttft", "tpot")
         limits = {kind: getattr(run_limits, kind, None) for kind in kinds}
-        axes = {}
-        for kind in kinds:
-            values = shown_values(loads, kind)
-            if not values:  # No test has this kind of latency.
-                continue
-            limit = limits[kind]
-            if limit:  # The line of the limit must fit on the axis, too.
-                values.append(limit)
-            axes[kind] = latency_scale(values)
+        axes = latency_axes(loads, limits)
         if not axes:
             return None
         tested_loads = [load_point.test.load for load_point in loads]

@@ -52,6 +52,20 @@ def main_panel(pictures: Mapping[str, Picture]) -> Panel | None:
     return panel
 
 
+def panels_of_requests(test: TestRun, result: Outcome, headline: str) -> dict[str, Sequence[Panel]]:
+    """Return the panels of a test's requests, by the name of their picture: their latencies or, as in Offline, where
+    only the ends of the answers are known, the tokens over time.
+
+    Empty if the test has latencies, but not those of each request. `headline` is the main metric of the scenario.
+    """
+    has_first_tokens = result.details.whole.ttft_ms is not None
+    if not has_first_tokens:
+        return {"tokens_per_sec": completion_panels(test.answered_requests)}
+    if not test.is_timed:
+        return {}
+    return {"latency_cdf": latency_panels(test.counted_requests, result, headline)}
+
+
 def draw_pictures(
     folder: Path, summary: Summary, test: TestRun | None, loads: LoadPicture | None
 ) -> dict[str, Picture]:
@@ -64,11 +78,7 @@ def draw_pictures(
     if run.accuracy:
         drawn["scores"] = [score_bars(run.accuracy)]
     if test and result:
-        has_first_tokens = result.details.whole.ttft_ms is not None
-        if has_first_tokens and test.is_timed:  # `test` has the times of each request.
-            drawn["latency_cdf"] = latency_panels(test.counted_requests, result, summary.scenario.headline)
-        elif not has_first_tokens:  # as in Offline: only the ends of the answers are known
-            drawn["tokens_per_sec"] = completion_panels(test.answered_requests)
+        drawn |= panels_of_requests(test, result, summary.scenario.headline)
     if run.search and loads:
         drawn["search"] = load_curves({"": loads})  # A single run needs no name in the picture.
     if test and result and test.recording.columns:
@@ -189,10 +199,10 @@ def distribution(kind: str, times: Sequence[float], result: Outcome, percentile:
     series = [Series(name="", points=steps)]
     value = result.at(kind, percentile)
     if value is not None:
-        name, share = percentile, float(percentile[1:])  # The share of p99 is 99 %.
+        name, percent = percentile, float(percentile[1:])  # p99 is at 99 % of the queries.
         if percentile == "p99" and result.is_few:
-            name, share = "slowest", 100.0
-        series.append(Series(f"{name} {number(value)} ms", [(value, share)], "amber", mark="o", line=""))
+            name, percent = "slowest", 100.0
+        series.append(Series(f"{name} {number(value)} ms", [(value, percent)], "amber", mark="o", line=""))
     upright_limits = {}
     limit = getattr(result.details.limits_ms, kind, None)
     if limit and limit <= FAR_LIMIT_RATIO * max(times):
