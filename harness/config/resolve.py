@@ -43,9 +43,6 @@ def resolve(
             f"parallelism: {len(gpus)} visible GPU(s), weights of {weight_bytes / 2**30:.1f} GiB: "
             f"tensor parallel {gpus_per_copy}, data parallel {copies}"
         )
-    seeds = mlperf.SEEDS_BY_ROUND[config.round]
-    if config.seed is not None:
-        seeds = mlperf.Seeds(config.seed, config.seed, config.seed)  # LoadGen has three generators of random numbers.
     return Plan(
         config=config,
         task=task,
@@ -54,7 +51,7 @@ def resolve(
         max_model_len=context_length(config, request_set),
         tensor_parallel_size=gpus_per_copy,
         data_parallel_size=copies,
-        seeds=seeds,
+        seeds=run_seeds(config),
         reference_model=reference_model,
         random_weights=random_weights,
         notes=tuple(notes),
@@ -63,6 +60,13 @@ def resolve(
         concurrency=config.highest_level or None,  # 0: the user gave no number of requests in flight
         request_set=request_set,
     )
+
+
+def run_seeds(config: RunConfig) -> mlperf.Seeds:
+    """Return the seeds of LoadGen's three generators of random numbers: --seed for each, or else those of the round."""
+    if config.seed is None:
+        return mlperf.SEEDS_BY_ROUND[config.round]
+    return mlperf.Seeds(config.seed, config.seed, config.seed)
 
 
 def sample_count(config: RunConfig, task: mlperf.Task, replay: Replay | None, notes: list[str]) -> int:

@@ -107,7 +107,8 @@ def speed_text(summary: Summary, test: Outcome) -> str:
     """
     tests_by_load = summary.curve
     # With own limits, the reasons against a test are the limits that it broke.
-    if tests_by_load and all(tested.has_own_limits and tested.reasons for tested in tests_by_load):
+    are_all_over_own_limits = all(tested.has_own_limits and tested.reasons for tested in tests_by_load)
+    if tests_by_load and are_all_over_own_limits:
         return f"no level is within the limits: the lowest, {tests_by_load[0].text}, is over"
     details = test.details
     tokens = f"{number(test.tokens_per_sec)} output tokens/s"
@@ -117,16 +118,24 @@ def speed_text(summary: Summary, test: Outcome) -> str:
         return f"{number(test.samples_per_sec)} requests/s ({tokens}), {limits_text(test)}"
     target_qps = metrics.METRIC_BY_NAME["target_qps"].of(summary)
     if target_qps is not None:  # The queries were sent at a rate: no other load has this metric.
-        rate = f"{number(details.achieved_qps)} samples/s"
-        # The limits are not mentioned if a buffer delivered the tokens: their times are then not the engine's.
-        if details.limits_ms and Doubt.BUFFERED not in test.doubts:
-            rate += " within both limits"  # of TTFT and of TPOT
-        return f"{rate} ({tokens})"
+        return f"{rate_text(test)} ({tokens})"
     # The scenarios that send one query after the other are judged by a latency, all others by a speed.
     is_one_by_one = summary.scenario.headline == "latency_p90_ms"
     if is_one_by_one:
         return latency_text(summary, details.samples_per_query, tokens)
     return f"{tokens} ({number(test.samples_per_sec)} samples/s)"
+
+
+def rate_text(test: Outcome) -> str:
+    """Return the rate of a test whose queries were sent at a rate, and that it kept both limits, of TTFT and of TPOT.
+
+    The limits are not mentioned if the test has none, or if a buffer delivered the tokens: their times are then not the
+    engine's.
+    """
+    rate = f"{number(test.details.achieved_qps)} samples/s"
+    if test.details.limits_ms and Doubt.BUFFERED not in test.doubts:
+        return f"{rate} within both limits"
+    return rate
 
 
 def latency_text(summary: Summary, samples_per_query: int, tokens: str) -> str:
@@ -375,10 +384,10 @@ def load_cautions(summary: Summary, test: Outcome) -> Iterator[str]:
     if test.background_load:
         effect = test.details.load_effect
         cost, warning = "", NOT_TO_PASS_ON
-        if effect and (effect.is_clear or effect.is_negligible):
-            cost = str(effect)
         if effect and effect.is_negligible:
-            warning = ""
+            cost, warning = str(effect), ""
+        elif effect and effect.is_clear:
+            cost = str(effect)
         for load in test.background_load:
             yield joined_text("; ", load, cost, warning)
         return
