@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from aiohttp import ClientSession
 
-from harness.config.server_addresses import parse_exporter_address
+from harness.config.server_addresses import ExporterAddress, parse_exporter_address
 from harness.core.errors import BenchmarkError, UsageError
 from harness.core.message_text import first_line
 from harness.engines import discovery, server_metrics
@@ -54,34 +54,42 @@ class GpuSample(NamedTuple):
 
 
 def exporter_reading(urls: Sequence[str]) -> ExporterReading:
-    """Return what the DCGM exporters at `urls` report about the GPUs of the server.
+    """Return what the DCGM exporters at `urls`, the addresses of --telemetry-url, report about the GPUs of the server.
 
-    An address of --telemetry-url may name GPUs and a host. If it does, all other GPUs on the page are left out. Raises
-    UsageError if a page is no exporter's page, lacks a named GPU, or has no GPU of the named host.
+    Raises UsageError as `samples_of_server` does.
     """
     values: GPUs = {}
     models, split = {}, set[str]()
     for url in urls:
-        address, gpus, host = parse_exporter_address(url)
-        seen = set[str]()
-        for sample in gpu_samples(address):
-            is_other_gpu = gpus and sample.gpu not in gpus
-            is_on_other_host = host and sample.host != host
-            if is_other_gpu or is_on_other_host:
-                continue
-            name = f"{address} {sample.host} {sample.gpu}"  # GPUs of two hosts may have the same number.
+        address = parse_exporter_address(url)
+        for sample in samples_of_server(address):
+            name = f"{address.page} {sample.host} {sample.gpu}"  # GPUs of two hosts may have the same number.
             values.setdefault(name, {})[sample.column] = sample.value
             models[name] = sample.model
-            seen.add(sample.gpu)
             if sample.is_split:
                 split.add(name)
-        missing = sorted(set(gpus) - seen)
-        if missing:
-            raise UsageError(f"--telemetry-url {address} reports no GPU {', '.join(missing)}.")
-        if not seen:  # No GPU is named, so the host was the condition that left all out.
-            raise UsageError(f"--telemetry-url {address} reports no GPU of host {host}.")
     names = sorted(values)
     return ExporterReading(values, [models[name] for name in names], sorted(split))
+
+
+def samples_of_server(address: ExporterAddress) -> list[GpuSample]:
+    """Return the values on an exporter's page that are of the server's GPUs: those that the address names, by number or
+    by host.
+
+    Raises UsageError if the page is no exporter's page, lacks a named GPU, or has no GPU of the named host.
+    """
+    samples = list[GpuSample]()
+    for sample in gpu_samples(address.page):
+        is_other_gpu = address.gpus and sample.gpu not in address.gpus
+        is_on_other_host = address.host and sample.host != address.host
+        if not is_other_gpu and not is_on_other_host:
+            samples.append(sample)
+    missing = sorted(set(address.gpus) - {sample.gpu for sample in samples})
+    if missing:
+        raise UsageError(f"--telemetry-url {address.page} reports no GPU {', '.join(missing)}.")
+    if not samples:  # No GPU is named, so the host was the condition that left all out.
+        raise UsageError(f"--telemetry-url {address.page} reports no GPU of host {address.host}.")
+    return samples
 
 
 def reading_or_empty(urls: Sequence[str]) -> ExporterReading:
