@@ -76,33 +76,45 @@ def command_parameters(kind: type[Settings]) -> list[inspect.Parameter]:
 def setting_option(kind: type[Settings], name: str) -> tuple[object, object]:
     """Return the type and the default of the flag for a setting, as Typer takes them.
 
-    Typer itself reads a switch, a path, a choice and a list of texts. Any other setting is read as text, which the
-    settings class then converts and checks. A setting without a description is hidden from the help.
+    A setting without a description is hidden from the help.
     """
     info = kind.model_fields[name]
     setting_flag, default = kind.flags()[name], info.default
     text = " ".join((info.description or "").split())
     types = types_of(kind, name)
-    takes_only_choices = list(types) == ["choice"]
     # The help names the value of such a flag itself: it takes more than one choice, such as several with commas.
     has_own_value_name = bool(setting_flag.metavar)
+    hint = flag_type(types, has_own_value_name)
     flag = flag_name(name)
-    hint: object = str
-    if "boolean" in types:
-        hint = bool
+    if hint is bool:
         flag = f"{flag}/--no-{flag[2:]}"
-    elif "path" in types:
-        hint = Path
-    elif "texts" in types:
-        hint, default = list[str], list(default)
-    elif takes_only_choices and not has_own_value_name:
-        hint = Literal[tuple(map(str, choices(types)))]
-    elif default is not None:  # The flag is read as text, so its default is a text, too.
+    elif hint == list[str]:
+        default = list(default)
+    elif hint is str and default is not None:
         default = str(default)
     metavar = setting_flag.metavar or value_name(types)
     return hint, typer.Option(
         default, flag, help=text, rich_help_panel=setting_flag.panel, hidden=not text, metavar=metavar
     )
+
+
+def flag_type(types: Mapping[str, TypeSchema], has_own_value_name: bool) -> object:
+    """Return the type as which Typer reads a flag. `types` are those that the setting takes.
+
+    Typer itself reads a switch, a path, a list of texts, and one of several choices. Any other setting is read as text,
+    which the settings class then converts and checks. So is a flag that takes choices but has its own name for its
+    value in the help.
+    """
+    takes_only_choices = list(types) == ["choice"]
+    if "boolean" in types:
+        return bool
+    if "path" in types:
+        return Path
+    if "texts" in types:
+        return list[str]
+    if takes_only_choices and not has_own_value_name:
+        return Literal[tuple(map(str, choices(types)))]
+    return str
 
 
 def value_name(types: Mapping[str, TypeSchema]) -> str:

@@ -59,14 +59,18 @@ def find_runs(word: str, results_dir: Path, with_failed: bool = False) -> list[P
         return complete or runs_with_results[word]
     if "/" in word:  # The word is a path. Whoever reads the folder reports that it is missing.
         return [Path(word)]
-    if all_runs_of_label:  # The label is known, but none of its runs has results: the oldest run is the example.
-        folder = all_runs_of_label[0]
-        status = readable_status(folder)
-        ending = joined_text(": ", status.status, status.reason) if status else "without a readable status"
-        raise UsageError(f"{word}: no run of this label has results; {folder.name} is {ending}.")
+    if all_runs_of_label:  # The label is known, but none of its runs has results.
+        raise no_results_error(word, example=all_runs_of_label[0])
     run_names = [path.parent.name for path in results_dir.glob("*/config.json")]
     hint = spelling_hint(word, ["latest", *runs_with_results, *run_names])
     raise UsageError(f"{word}: no path, and no run or label in {results_dir}{hint}")
+
+
+def no_results_error(label: str, example: Path) -> UsageError:
+    """Return the error that no run of a label has results. It says how one of them, the example, ended."""
+    status = readable_status(example)
+    ending = joined_text(": ", status.status, status.reason) if status else "without a readable status"
+    return UsageError(f"{label}: no run of this label has results; {example.name} is {ending}.")
 
 
 def runs_by_label(results_dir: Path) -> dict[str, list[Path]]:
