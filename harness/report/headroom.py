@@ -35,7 +35,8 @@ def room_for_rate(summary: Summary, test: Outcome) -> list[Line]:
     """
     failed_above = [outcome for outcome in summary.tests if outcome.load > test.load and not outcome.has_kept]
     tails = test.sure_tails  # each p99 with its limit; empty for few requests
-    if failed_above or not tails or max(tail.share for tail in tails) >= AMPLE_SHARE:
+    has_room = bool(tails) and max(tail.share for tail in tails) < AMPLE_SHARE
+    if failed_above or not has_room:
         return []
     used_shares = " and ".join(f"{tail.kind} p99 at {number(100 * tail.share, 2)} %" for tail in tails)
     limits = "its limit" if len(tails) == 1 else "their limits"

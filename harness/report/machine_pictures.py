@@ -42,7 +42,7 @@ def machine_panels(
     panels += recorded_panels(recording, across, shaded)
     if not panels:
         return []
-    # The panels share one time axis, so only the last one has the text of it.
+    # The panels over time share one axis, so only the last one has the text of it.
     if isinstance(panels[-1], LinePanel):
         panels[-1] = panels[-1]._replace(x=axis)
     title_of_all = "Nothing ran out"

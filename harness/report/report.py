@@ -6,10 +6,11 @@ All of it follows from the folder: config.json, LoadGen's logs and the scores.
 from itertools import chain
 from pathlib import Path
 
-from harness.core.document import to_markdown
+from harness.core.document import Document, to_markdown
 from harness.core.errors import UsageError
 from harness.core.files import write_json, write_text
 from harness.core.schema import OLDEST_REPORT_SCHEMA
+from harness.loadgen.test_run import TestRun
 from harness.report import answer, load_view
 from harness.report.charts import draw_overview
 from harness.report.pictures import draw_pictures, main_panel
@@ -39,9 +40,19 @@ def build_report(folder: Path) -> Summary:
     if not summary.run.model_dump(exclude_none=True):  # No test has left a result.
         raise no_test_error(folder)
     own_files.replace_links(folder)
-    test = None
-    if chosen:
-        test = chosen.test
+    test = chosen.test if chosen else None
+    report, document = draw_report(folder, facts, summary, test)
+    write_json(folder / "summary.json", report.summary.model_dump(mode="json"))
+    write_text(folder / "report.md", to_markdown(document))
+    write_text(folder / "report.html", run_page(report, document, test))
+    return report.summary
+
+
+def draw_report(folder: Path, facts: RunFacts, summary: Summary, test: TestRun | None) -> tuple[RunReport, Document]:
+    """Draw the pictures of a run into plots/, and return the report with them, and its document with all sections.
+
+    The summary of the report also has the paths of the pictures. `test` is the run's own test, None if it has none.
+    """
     loads = load_view.LoadPicture.of(summary, facts.plan.limits)
     pictures = draw_pictures(folder, summary, test, loads)
     paths = {name: picture.path for name, picture in pictures.items()}
@@ -51,11 +62,7 @@ def build_report(folder: Path) -> Summary:
     pictures |= {"overview": overview}
     report = RunReport(summary, facts, pictures, loads)
     sections = chain.from_iterable(make_sections(report) for make_sections in SECTIONS)
-    document = document._replace(sections=list(sections))
-    write_json(folder / "summary.json", summary.model_dump(mode="json"))
-    write_text(folder / "report.md", to_markdown(document))
-    write_text(folder / "report.html", run_page(report, document, test))
-    return summary
+    return report, document._replace(sections=list(sections))
 
 
 def no_test_error(folder: Path) -> UsageError:

@@ -23,12 +23,10 @@ def run_page(report: RunReport, document: Document, test: TestRun | None) -> str
     On top it has the picture and the table of the run's loads or, without loads, the run's main picture.
     """
     summary, loads, result = report.summary, report.loads, report.summary.result
+    main = None if loads else main_picture(report.pictures)
     left_out = ["environment", "search", "overview"]  # tables and pictures that no section of the page has
-    main = None
     if loads:
         left_out.append("loads")  # the table of the loads, which is on top
-    else:
-        main = main_picture(report.pictures)
     if main:
         left_out.append(main.name)
     watts = mean_watts(result)
