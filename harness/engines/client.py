@@ -391,16 +391,24 @@ class Client:
         except ClientPayloadError:
             raise ServerFullError(f"{address} broke the connection off in the middle of an answer") from None
         except (ClientError, ConnectionError) as error:
-            text = str(error)
-            if isinstance(error, ClientResponseError):
-                text = str(error.message)  # without the status and the address, which its text has as well
-            encoding = re.search(r"content-encoding: (.*?)\.(?: |$)", text)
-            if encoding:  # The error is aiohttp's, which cannot unpack the answer.
-                raise UsageError(
-                    f"--endpoint {address} compresses its answers ({encoding[1]}) although they were asked for as they "
-                    "are: turn compression off at the server, or at the proxy before it."
-                ) from None
-            raise ServerFullError(f"{address} broke the connection off: {server_text(text)}") from None
+            raise broken_answer_error(error, address) from None
+
+
+def broken_answer_error(error: ClientError | ConnectionError, address: str) -> UsageError | ServerFullError:
+    """Return the error to raise for an error of a connection: the server compresses its answers, or it broke off.
+
+    In the first case, the error is aiohttp's, which cannot unpack the answer.
+    """
+    text = str(error)
+    if isinstance(error, ClientResponseError):
+        text = str(error.message)  # without the status and the address, which its text has as well
+    encoding = re.search(r"content-encoding: (.*?)\.(?: |$)", text)
+    if encoding:
+        return UsageError(
+            f"--endpoint {address} compresses its answers ({encoding[1]}) although they were asked for as they "
+            "are: turn compression off at the server, or at the proxy before it."
+        )
+    return ServerFullError(f"{address} broke the connection off: {server_text(text)}")
 
 
 def sending_time_trace() -> TraceConfig:
