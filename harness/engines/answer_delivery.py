@@ -164,7 +164,7 @@ class ServerUse(schema.FrozenModel):
             prompt_tokens=known_sum(usage.prompt_tokens for usage in usages),
             cached_tokens=known_sum(usage.cached_tokens for usage in usages),
             output_tokens=known_sum(usage.output_tokens for usage in usages),
-            unexplained_tokens=sum(usage.unexplained_tokens for usage in usages),
+            unexplained_tokens=known_sum(usage.unexplained_tokens for usage in usages),
             cache_hit_percent=cache_hit_percent,
             answers=len(deliveries),
             uncounted=uncounted,

@@ -63,8 +63,9 @@ def corrected_result(
         result = result_with_times(result, answered)
     failed = len(requests) - len(answered)
     unanswered = failed
-    if is_timed_by_client(requests):  # LoadGen counted requests that were not sent in time; `requests` lacks them.
-        unanswered += (result.samples or 0) - len(requests)
+    # LoadGen counted requests that were not sent in time; `requests` lacks them.
+    if is_timed_by_client(requests) and result.samples is not None:
+        unanswered += result.samples - len(requests)
     # If LoadGen takes the times of tokens, it leaves answers of one token out of its rates, and such answers make its
     # TPOT wrong.
     are_single_tokens_wrong = result.token_latencies and single_tokens(answered) > 0

@@ -79,13 +79,13 @@ def load(config: RunConfig, tokenizer: Tokenizer) -> Library | None:
 
 class UsableRequests(NamedTuple):
     """The requests of a workload that are sent, their prompts, and the longest length of each answer in tokens. `unfit`
-    is the number of requests that were left out for their lengths.
+    has the places in the file of the requests that were left out for their lengths.
     """
 
     requests: list[StoredRequest]
     prompts: list[TokenIds]
     new_tokens: list[int]
-    unfit: int
+    unfit: set[int]
 
 
 def library_from_requests(config: RunConfig, tokenizer: Tokenizer, about: str, stored: StoredRequests) -> Library:
@@ -96,9 +96,9 @@ def library_from_requests(config: RunConfig, tokenizer: Tokenizer, about: str, s
     """
     check_length_flag(config, stored)
     usable = usable_requests(config, tokenizer, stored)
-    # Requests after the last that the run needs were not tried, and count as usable.
-    usable_count = len(stored.requests) - usable.unfit
-    content_digest = digest(stored.requests[:usable_count], config.max_new_tokens)
+    # Requests after the last that the run needs were not tried, and count as fit.
+    fit_requests = [request for place, request in enumerate(stored.requests) if place not in usable.unfit]
+    content_digest = digest(fit_requests, config.max_new_tokens)
     notes = [stored.fault_note, stored.unread_note, *workload_notes(config, tokenizer, stored, usable)]
     salt = None
     parts = PromptParts(salt=config.salt or "none")
@@ -115,7 +115,7 @@ def library_from_requests(config: RunConfig, tokenizer: Tokenizer, about: str, s
         library,
         name=config.workload_name,
         about=about,
-        samples=usable_count,
+        samples=len(fit_requests),
         longest_at=stored.where(usable.requests[library.longest_sample]),
         exact=False,  # The answers may be shorter than their limits.
         digest=content_digest,
@@ -145,22 +145,21 @@ def usable_requests(config: RunConfig, tokenizer: Tokenizer, stored: StoredReque
     UsageError if no request is left, or if a prompt cannot be encoded.
     """
     context = sharegpt_context(config)
-    usable = UsableRequests([], [], [], unfit=0)
-    unfit = 0
-    for request in stored.requests:
+    usable = UsableRequests([], [], [], unfit=set())
+    for place, request in enumerate(stored.requests):
         if len(usable.prompts) == config.sample_limit:  # The run takes no more. Without a limit, this is never so.
             break
         prompt = prompt_tokens(request, tokenizer, stored.where(request), config.endpoint_api == "chat")
         answer_length = most_answer_tokens(request, config, tokenizer)
         if stored.is_sharegpt and not is_usual_length(len(prompt), answer_length, context):
-            unfit += 1
+            usable.unfit.add(place)
             continue
         usable.requests.append(request)
         usable.prompts.append(prompt)
         usable.new_tokens.append(answer_length)
     if not usable.prompts:  # All of them were ShareGPT's conversations, since no others are left out.
         raise UsageError(f"{stored.path}: no conversation fits {context:,} tokens.")
-    return usable._replace(unfit=unfit)
+    return usable
 
 
 def sharegpt_context(config: RunConfig) -> int:
@@ -189,7 +188,7 @@ def workload_notes(
     if stored.is_sharegpt:
         yield (
             f"ShareGPT: left out {stored.questionless:,} conversations without a question and its answer, and "
-            f"{usable.unfit:,} that are not of {SHAREGPT_FEWEST_TOKENS} to {SHAREGPT_LONGEST_PROMPT:,} tokens, "
+            f"{len(usable.unfit):,} that are not of {SHAREGPT_FEWEST_TOKENS} to {SHAREGPT_LONGEST_PROMPT:,} tokens, "
             f"{sharegpt_context(config):,} with the answer"
         )
     is_chat_api = config.endpoint_api == "chat"

@@ -287,6 +287,23 @@ def test_sharegpts_first_question_is_asked_with_its_answers_length(tokenizer: An
     assert "record 6: none of prompt" in refusal(config(path), tokenizer)
 
 
+def test_the_digest_is_of_the_conversations_that_can_be_sent(tokenizer: Any, tmp_path: Path) -> None:
+    """One of unusual length is left out, and another conversation after it is another workload."""
+    path = tmp_path / "ShareGPT.json"
+    weather, train, ship = (
+        conversation(("human", f"Where is the {what}?"), ("gpt", "It has left already."))
+        for what in ("weather", "train", "ship")
+    )
+    long = conversation(("human", "word " * 900), ("gpt", "It is too long for this model."))
+
+    def digest_of(*talks: dict[str, Any]) -> str:
+        path.write_text(json.dumps(talks))
+        return load(config(path), tokenizer).request_set.digest
+
+    assert digest_of(weather, long, train) != digest_of(weather, long, ship)
+    assert digest_of(weather, train, long) == digest_of(weather, train)
+
+
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
