@@ -130,8 +130,8 @@ def method_format(stored: Mapping[str, object], method: str) -> StoredFormat:
 def activations_of(stored: Mapping[str, object], method: str, format_text: str) -> str:
     """Return how a method scales activations: "dynamic", "static" or WEIGHTS_ALONE. Empty if unknown.
 
-    `stored` is the checkpoint's description of its quantization, which has a form of its own for each tool.
-    `format_text` has the words of that description for the format, in lower case.
+    `stored` is what the checkpoint's config.json says of its quantization, in a form that differs by tool.
+    `format_text` is the name of the number format in it, in lower case.
     """
     quark_inputs = dict_or_empty(dict_or_empty(stored, "global_quant_config"), "input_tensors")
     if quark_inputs:

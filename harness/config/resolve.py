@@ -87,13 +87,13 @@ def sample_count(config: RunConfig, task: mlperf.Task, replay: Replay | None, no
 def least_duration_s(
     config: RunConfig, task: mlperf.Task, count: int, request_set: RequestSet | None, notes: list[str]
 ) -> float:
-    """Return the minimum duration in seconds: the user's, or else the trace's, or else the task's.
+    """Return the minimum duration in seconds: the user's, or else that of the trace or of the task.
 
     If the run uses only `count` of MLPerf's samples, the task's duration is reduced in proportion, but not below a
     second. `notes` then gets a note about that.
     """
     given_s = None if config.min_duration == "auto" else config.min_duration
-    if request_set and request_set.replay:  # A trace may end before the task's duration.
+    if request_set and request_set.replay:  # A trace may end before the user's or the task's duration.
         return request_set.replay.least_s(given_s)
     if given_s is not None:
         return given_s

@@ -65,9 +65,9 @@ def read_usage(usage: object) -> StatedUsage | None:
     """Return a server's counts of one answer, from its `usage`. None if that is no object.
 
     Some servers leave tokens out: from the output what the model thinks (`reasoning`), from the prompt what was read
-    from a cache or written to it. Such tokens are added. The unexplained tokens, which are those of the total that are
-    neither prompt nor output, show which were left out: those that are as many. More cached tokens than the prompt has
-    are taken as unknown.
+    from a cache or written to it. Such tokens are added. Which ones a server left out follows from its total: the
+    tokens of the total that are neither prompt nor output are unexplained, and if there are exactly as many of them as
+    of reasoning or of the cache, they are these. More cached tokens than the prompt has are taken as unknown.
     """
     if not isinstance(usage, dict):
         return None

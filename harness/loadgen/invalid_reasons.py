@@ -137,13 +137,14 @@ def min_duration(values: Entries) -> Reasons:
 
 
 def min_queries(values: Entries) -> Reasons:
-    """Yield how many queries too few were issued, if the log has the numbers, and what to do."""
-    queries, minimum = values.count("result_query_count"), values.count("effective_min_query_count")
-    shortfall = "too few"
-    if minimum and queries is not None:
-        shortfall = f"{minimum - queries:,} fewer than the minimum of {minimum:,}"
+    """Yield how many queries too few were issued, as far as the log has the numbers, and what to do."""
+    issued = values.whole_number("result_query_count")
+    minimum = values.whole_number("effective_min_query_count")
+    text = "too few queries were issued"
+    if minimum and issued is not None:
+        text = f"{issued:,} queries were issued, {minimum - issued:,} fewer than the minimum of {minimum:,}"
     remedy = "raise the maximum duration or query count, or see the log's errors for what ended the test early"
-    yield f"{number(queries, 9)} queries were issued, {shortfall}", remedy
+    yield text, remedy
 
 
 def early_stopping(values: Entries) -> Reasons:
@@ -155,7 +156,7 @@ def early_stopping(values: Entries) -> Reasons:
     is_over_limit = "latency" in failed_checks(values)
     # At a rate that exceeds a limit, a longer test would fail as well.
     remedy = "lower the target rate" if is_over_limit else "run longer (a higher minimum duration or query count)"
-    queries = number(values.count("result_query_count"), 9)
+    queries = number(values.whole_number("result_query_count"), 9)
     percentile = f"p{target_percentile(values):g}"
 
     def too_few(latency_name: str) -> str:

@@ -226,7 +226,7 @@ def seeds_of(values: Entries) -> dict[str, int]:
     """Return LoadGen's seeds by name, as far as the log has them."""
     seeds = {}
     for name in SEED_NAMES:
-        seed = values.count(f"effective_{name}_rng_seed")
+        seed = values.whole_number(f"effective_{name}_rng_seed")
         if seed is not None:
             seeds[name] = seed
     return seeds
@@ -237,10 +237,10 @@ def sample_count(values: Entries) -> int | None:
 
     It is the number of queries, unless the scenario has several samples in a query.
     """
-    queries = values.count("result_query_count")
+    queries = values.whole_number("result_query_count")
     if not scenario_entries(values).multi_sample_queries or not queries:
         return queries
-    samples_per_query = values.count("generated_samples_per_query")
+    samples_per_query = values.whole_number("generated_samples_per_query")
     if not samples_per_query:
         return samples_per_query  # None if it is not logged, or the logged 0
     return queries * samples_per_query
@@ -270,7 +270,7 @@ def result_of(values: Entries, errors: list[str], warnings: list[str]) -> TestRe
     verdict = values.text("result_validity")
     failed = failed_checks(values)
     check_verdict(values, verdict, failed)
-    error_count = values.count("num_errors") or 0
+    error_count = values.whole_number("num_errors") or 0
     if error_count > len(errors):
         errors = [*errors, f"{error_count:,} errors were counted (num_errors), of which the log shows {len(errors):,}"]
     effective = Entries()
@@ -288,7 +288,7 @@ def result_of(values: Entries, errors: list[str], warnings: list[str]) -> TestRe
         invalid_reasons=reasons(values) if verdict == "INVALID" else [],
         ran_short="min_duration" in failed,
         samples=sample_count(values),
-        queries=values.count("result_query_count"),
+        queries=values.whole_number("result_query_count"),
         duration_s=keys.seconds(values),
         tokens_per_sec=values.number(keys.tokens),
         samples_per_sec=sample_rate(values),

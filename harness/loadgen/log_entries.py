@@ -63,7 +63,7 @@ class Entries(dict[str, "JsonValue"]):
             raise TypeError(f"{key} is not a number")
         return value
 
-    def count(self, key: str) -> int | None:
+    def whole_number(self, key: str) -> int | None:
         """Return the whole number of an entry; None if there is none. Raises TypeError for another kind of value."""
         value = self.get(key)
         if value is not None and not isinstance(value, int):
@@ -130,7 +130,7 @@ def duration_at(values: Entries, entry: str) -> Measured:
 
     None if the log does not have the rate or the number of queries.
     """
-    rate, queries = values.number(entry), values.count("result_query_count")
+    rate, queries = values.number(entry), values.whole_number("result_query_count")
     if not queries or not rate:
         return None
     return finite_or_none((queries - 1) / rate)
@@ -151,7 +151,7 @@ def sequential_duration(values: Entries) -> Measured:
     LoadGen logs no rate of samples for this scenario, from which the seconds of the test would follow. So they are the
     number of queries times the mean latency; None if one of the two is not known.
     """
-    queries, mean_ns = values.count("result_query_count"), values.number("result_mean_query_latency_ns")
+    queries, mean_ns = values.whole_number("result_query_count"), values.number("result_mean_query_latency_ns")
     if not queries or not mean_ns:
         return None
     return finite_or_none(queries * mean_ns / 1e9)

@@ -181,11 +181,12 @@ class ComparisonAnswer(NamedTuple):
 def comparison_answer(runs: Runs, answers: AnswerPair | None) -> ComparisonAnswer:
     """Return the finding on the answers, if no run has a speed, else on the speed; or why runs cannot be compared.
 
-    A comparison of speeds needs two sides: runs, or groups of runs with the same label, that are comparable with each
-    other. If only the load of other programs is in the way, the speeds of all runs are compared, with a caution.
-    `answers` compares the answers of two runs; None if that is not possible.
+    A comparison of speeds needs two sides: runs, or groups of runs with the same label, that are comparable with the
+    reference. If nothing but the load of other programs makes them not comparable, the speeds of all runs are compared,
+    with a caution. `answers` is the comparison of the answers of two runs; None if there is none. Lines name the runs
+    by letters.
     """
-    reference, reasons = best_reference(runs)
+    reference, reasons = best_reference(runs)  # the reference's place, and why each run is not comparable with it
     letters = run_letters(len(runs))
     reasons_by_letter = {letter: reason for letter, reason in zip(letters, reasons, strict=True) if reason}
     comparable_runs = [run for run, reason in zip(runs, reasons, strict=True) if not reason]

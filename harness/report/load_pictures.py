@@ -95,8 +95,8 @@ def color_of(picture: LoadPicture, load_point: LoadPoint) -> str:
 def latency_panel(kind: str, styled_pictures: StyledPictures) -> LinePanel:
     """Return the panel of one kind of latency: an upright line for each test from its lowest percentile to its highest.
 
-    The top of each line has a mark. No line joins loads, since nothing was measured between them. Limits are lines
-    across.
+    The top of each line has a mark, which is hollow if the test is not conclusive. No line joins loads, since nothing
+    was measured between them. Limits are lines across.
     """
     series, limits = list[Series](), dict[float, str]()
     for picture, style in styled_pictures:
@@ -112,11 +112,10 @@ def latency_panel(kind: str, styled_pictures: StyledPictures) -> LinePanel:
     if any(item.is_hollow for item in series):
         axis_texts.append(HOLLOW_NOTE)
     loads, heights = zip(*chain.from_iterable(item.points for item in series), strict=True)
-    # Levels of concurrency are multiples of each other. The rates of a search are near each other: a linear axis with
-    # round ticks suits them.
-    across, ticks = Scale.around(loads, is_log=True), sorted({*loads})
-    if units == {Poisson.unit}:
-        across, ticks = Scale.of(loads), []
+    if units == {Poisson.unit}:  # The rates of a search are near each other.
+        across, ticks = Scale.of(loads), []  # Without ticks of its own, a linear axis has round ones.
+    else:  # Levels of concurrency are multiples of each other.
+        across, ticks = Scale.around(loads, is_log=True), sorted({*loads})
     return LinePanel(
         f"{LATENCIES[kind]}, p50 to p99",
         x="; ".join(axis_texts),

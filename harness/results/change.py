@@ -52,9 +52,9 @@ class Change(NamedTuple):
         # The mean of the logarithm of the ratio, and half the width of its interval.
         middle, half = welch([log(value) for value in before], [log(value) for value in after])
         count_before, count_after = len(before), len(after)
-        if max(count_before, count_after) < FEWEST_PAIRS:
-            # So few runs do not show how much they scatter, so a scatter is assumed. It is the standard deviation of
-            # the logarithm of a run's figure.
+        # The runs are no pairs, but as many are needed on one side as pairs elsewhere.
+        is_scatter_known = max(count_before, count_after) >= FEWEST_PAIRS
+        if not is_scatter_known:  # One is assumed: the standard deviation of the logarithm of a run's figure.
             half = max(half, NORMAL * ASSUMED_SCATTER * sqrt(1 / count_before + 1 / count_after))
         basis = f"{count_before} and {count_after} runs"
         if count_before == count_after == 1:

@@ -183,7 +183,7 @@ def recomputed_figures(test: TestRun, name: str, run: Mapping[str, Any]) -> list
 
     `name` is the test's name in the summary, and `run` is the field "run" of summary.json.
     """
-    figures_by_source = figures_of_sources(test, is_whole=name == "performance")
+    figures_by_source = figures_of_sources(test, is_runs_own=name == "performance")
     has_steady_part = bool((run.get(name) or {}).get("steady"))
     if has_steady_part:  # The run then states the number of queries of the steady part, not of the whole test.
         figures_by_source["requests.csv"].pop("queries", None)
@@ -377,10 +377,10 @@ def rate_claims(test: TestRun) -> Iterator[Claim]:
         yield Claim(name=claim_name, stated=count_by_rate, source="requests.csv", recomputed=recomputed)
 
 
-def figures_of_sources(test: TestRun, is_whole: bool) -> dict[str, dict[str, Any]]:
+def figures_of_sources(test: TestRun, is_runs_own: bool) -> dict[str, dict[str, Any]]:
     """Return the figures of a test by source and name. A figure that a source does not give is None or left out.
 
-    `is_whole` tells that the figures are those of the run's own test as a whole, not of a test of a search.
+    `is_runs_own` tells that the test is the run's own, not a test of a search.
     """
     result, joules = test.result, test.recording.joules
     # Only in Server is the target rate what LoadGen sent; elsewhere it is an estimate.
@@ -389,22 +389,25 @@ def figures_of_sources(test: TestRun, is_whole: bool) -> dict[str, dict[str, Any
     if joules:  # Without tokens, the figure is nan, which equals no stated figure.
         joules_per_token = joules / (test.total_new_tokens or nan)
     return {
-        "LoadGen's log": figures_of_log(test, is_whole),
+        "LoadGen's log": figures_of_log(test, is_runs_own),
         "target_qps": {"target_qps": target_qps, "load": target_qps},  # a source of its own, for its own tolerance
         "requests.csv": figures_of_requests(test),
         "machine.csv": {"gpu_joules": joules, "joules_per_output_token": joules_per_token},
     }
 
 
-def figures_of_log(test: TestRun, is_whole: bool) -> dict[str, Any]:
-    """Return the figures of a test that LoadGen's log gives, by name. `is_whole` is as in `figures_of_sources`."""
+def figures_of_log(test: TestRun, is_runs_own: bool) -> dict[str, Any]:
+    """Return the figures of a test that LoadGen's log gives, by name. None for one that another source gives.
+
+    `is_runs_own` tells that the test is the run's own, not a test of a search.
+    """
     result = test.result
     counts_steady_part = test.window is not None
-    if counts_steady_part:  # The log has figures of the whole test, so that only its verdict can be compared.
+    if counts_steady_part:  # The log's figures include the ramps, so that only its verdict can be compared.
         return {"valid": result.valid}
     # The target rate and the queries have other sources.
     figures = vars(result) | {"target_qps": None, "sent": result.scheduled_qps, "queries": None}
-    if not is_whole:  # `duration_s` of a test of a search is the time in which its queries were issued.
+    if not is_runs_own:  # `duration_s` of a test of a search is the time in which its queries were issued.
         figures["duration_s"] = None
     return figures
 

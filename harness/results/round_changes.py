@@ -36,12 +36,13 @@ def changes_by_rounds(ratios: Mapping[str, RatiosByRound], error_rate: float = E
 
     A round is one run of the baseline and of each experiment. `error_rate` is the chance that any verdict of all the
     experiments is wrong. Holm's procedure (1979) keeps this chance. The clearest change is judged first, at a chance of
-    `error_rate` divided by the number of experiments. Each clear change leaves one experiment less to divide by. The
-    confidence of each interval is that of its verdict. Intervals are of the logarithms, by Student's t.
+    `error_rate` divided by the number of experiments. Each clear change leaves one experiment less to divide by, and
+    an unclear one leaves as many. The interval of a change has the confidence at which the change was judged.
+    Intervals are of the logarithms, by Student's t.
     """
     logs = {name: logarithms(ratios_by_round) for name, ratios_by_round in ratios.items()}
-    common_scatter, own_scatters = scatter_of(logs)
-    scatters = {name: own_scatters.get(name, common_scatter) for name in logs}
+    common_scatter, scatters_of_unsteady = scatter_of(logs)
+    scatters = {name: scatters_of_unsteady.get(name, common_scatter) for name in logs}
     means, standard_errors, clearness = {}, {}, {}
     for name, log_ratios in logs.items():
         means[name] = fmean(log_ratios.values())

@@ -176,16 +176,19 @@ class Summary(File):
 
     @property
     def tests(self) -> list[Outcome]:
-        """The tests of a search or a curve and the earlier full tests, by load. Empty without a search or a curve.
+        """The tests of a search or a curve, with the full tests before the run's own, by load. Empty without either.
 
-        A curve has the run's performance test among its tests, but without the disagreements between its logs, which
-        are recorded for the performance test alone. So they are added here to each test of the curve at the same load.
+        A curve, at several levels of concurrency or batches, has the run's performance test among its tests, but
+        without the disagreements between its logs, which are recorded for the performance test alone. So they are added
+        here to each test of the curve at the same load.
         """
         if not self.run.search:
             return []
-        ordered = sorted([*self.run.search, *(self.run.attempts or [])], key=load_of)
+        earlier_full_tests = self.run.attempts or []
+        ordered = sorted([*self.run.search, *earlier_full_tests], key=load_of)
         test = self.run.performance
-        if test is None or not test.disagreements or self.scenario.pattern.unit not in CURVE_UNITS:
+        is_curve = self.scenario.pattern.unit in CURVE_UNITS
+        if test is None or not test.disagreements or not is_curve:
             return ordered
         disagreements = {"disagreements": tuple(test.disagreements)}
         for place, outcome in enumerate(ordered):

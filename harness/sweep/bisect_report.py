@@ -161,12 +161,11 @@ def worse_word(bad: StepFinding) -> str:
     if bad.condition.is_of_answers:
         return f"with another {metric.label}"
     faster, slower, _as_fast = metric.words
-    # BAD is beyond the bound: its values are larger than an upper bound, or smaller than a lower one.
-    is_slow_if_large = metric.is_time  # A speed is slow if it is small.
-    is_broken_by_large_values = bad.condition.is_upper_bound
-    if is_broken_by_large_values == is_slow_if_large:
-        return slower
-    return faster
+    # BAD is beyond the bound of the condition: above an upper one, or below a lower one.
+    is_larger = bad.condition.is_upper_bound
+    # A larger time is slower, and so is a smaller speed.
+    is_slower = is_larger if metric.is_time else not is_larger
+    return slower if is_slower else faster
 
 
 def others_sentence(findings: BisectFindings, cause: Subset) -> str:

@@ -341,9 +341,9 @@ def why_unusable(base: ExperimentResult) -> str:
 def changes_from(base: ExperimentResult, results: Results, error: float) -> dict[str, Change]:
     """Return the change of each result that did the same work as the baseline, by name.
 
-    All are judged together, so the chance that any equal result is called a change is at most `error`. A result without
-    a ratio has no change. If other programs ran during the tests, a change of fewer than FEWEST_PAIRS pairs has no
-    interval: how much the tests then scatter is not known.
+    All are judged together: `error` is the highest chance that any experiment is called a change although it equals the
+    baseline. A result without a ratio has no change. If other programs ran during a result's tests, its change is one
+    `on_busy_machine`.
     """
     ratios = {}
     for result in results:

@@ -75,7 +75,7 @@ def rows_of(path: Path, text: str, names: tuple[str, ...]) -> RequestRows:
         records = parse_text(text, str(path))
         assert isinstance(records, list)  # JSON that begins with a bracket is a list
         return RequestRows(numbered_rows(records), "record")
-    return RequestRows(line_rows(text, is_unparsed=True), "line")
+    return RequestRows(line_rows(text, is_unparsed=True), "line")  # JSON is parsed when its row is read.
 
 
 def is_json(text: str) -> bool:
