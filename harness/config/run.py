@@ -45,18 +45,6 @@ def unused_settings(scenario: str) -> set[str]:
     return {*SCENARIO_BY_FLAG, *LIMIT_FLAGS} - {*mlperf.SCENARIOS[scenario].flags}
 
 
-def unused_flag_text(name: str, choice: str) -> str:
-    """Return that a flag has no effect, and what to do: drop the flags that chose the scenario, or choose another.
-
-    `choice` has the flags by which the user chose the scenario.
-    """
-    using_scenarios = [rules.name for rules in mlperf.SCENARIOS.values() if name in rules.flags]
-    implied_scenario = SCENARIO_BY_FLAG.get(name)
-    if using_scenarios == [implied_scenario]:  # Without the choice, the flag implies the only scenario that uses it.
-        return f"{flag_name(name)} implies --scenario {implied_scenario}: remove {choice}."
-    return f"{flag_name(name)} has no effect with {choice}: use --scenario {', '.join(using_scenarios)}."
-
-
 def scenario_flag(given: frozenset[str]) -> str:
     """Return the flag that implies the scenario, such as `concurrency`. `given` are the settings that the user named.
 
@@ -272,8 +260,15 @@ class RunConfig(workload.WorkloadFlags, engine.EndpointFlags):
             choice = flag_name(choosing_flag)
         used_by_none = set.intersection(*map(unused_settings, self.scenarios))
         for name in (*SCENARIO_BY_FLAG, *LIMIT_FLAGS):
-            if name in self.named_settings and name in used_by_none:
-                yield unused_flag_text(name, choice)
+            if name not in self.named_settings or name not in used_by_none:
+                continue  # The flag was not given, or a scenario of the command uses it.
+            using_scenarios = [rules.name for rules in mlperf.SCENARIOS.values() if name in rules.flags]
+            implied_scenario = SCENARIO_BY_FLAG.get(name)
+            is_used_by_implied_alone = using_scenarios == [implied_scenario]
+            if is_used_by_implied_alone:
+                yield f"{flag_name(name)} implies --scenario {implied_scenario}: remove {choice}."
+            else:
+                yield f"{flag_name(name)} has no effect with {choice}: use --scenario {', '.join(using_scenarios)}."
         allowed = mlperf.SCENARIOS_BY_CATEGORY[self.category]
         if self.scenario not in allowed:
             yield f"--category {self.category} takes --scenario {', '.join(allowed)}; not {self.scenario}."
