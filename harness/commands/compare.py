@@ -92,16 +92,14 @@ class CompareConfig(RunConfig):
     def implications(self, given: frozenset[str]) -> dict[str, object]:
         """Return the settings that a comparison has by default, and the settings that follow from others.
 
-        A comparison has a short test at a concurrency that most servers take. With MLPerf's own samples, the accuracy
-        test runs as well, so that the answers can be compared. `given` has the names of the settings that the user
-        gave, which keep their values.
+        `given` has the names of the settings that the user gave, which keep their values.
         """
         defaults: dict[str, object] = {"mode": "performance"}
         pattern = SCENARIOS[scenario_of(self.values(given))].pattern
         # LoadGen calls a test with Poisson arrivals INVALID if it is too short, so such a test keeps its full length.
         if not isinstance(pattern, Poisson):
             defaults["min_duration"] = self.test_seconds
-        if self.is_official_workload:
+        if self.is_official_workload:  # With MLPerf's samples, the accuracy test also runs, to compare the answers.
             available_samples = self.model_spec.task("datacenter", "concurrency").samples
             defaults["mode"] = "both"
             # The demo has fewer samples than the default number.
@@ -117,8 +115,7 @@ class CompareConfig(RunConfig):
     def test_seconds(self) -> float:
         """The seconds of a test, so that FEWEST_PAIRS tests of each server and their answers fit into --minutes.
 
-        A test has at least SHORTEST_TEST_S and at most LONGEST_TEST_S. On a slow server a test lasts longer, since it
-        has at least the fewest requests of its scenario.
+        On a slow server a test lasts longer, since it has at least the fewest requests of its scenario.
         """
         # There are at least two servers; `problems` reports it if there are fewer.
         test_count = FEWEST_PAIRS * max(2, len(self.endpoint))

@@ -207,8 +207,7 @@ def tracked_run_of(folder: Path) -> TrackedRun:
 def tracked_benchmark(folder: Path) -> TrackedRun:
     """Return a run of run.py as an MLflow run: its settings, metrics, verdicts and machine.
 
-    Without a performance or an accuracy test, the numbers of that test are None, and a tag says that it was not run.
-    MLflow takes numbers alone as metrics, so a verdict is a tag with its word and a number that is 1 or 0.
+    MLflow takes numbers alone as metrics, so a verdict is both a tag with its word and a number that is 1 or 0.
     """
     facts = benchmark_run.facts_of(folder)
     summary = read(folder / "summary.json", Summary)

@@ -61,11 +61,7 @@ def report(
     may_differ: list[str] = option((), "A setting that differs on purpose (repeatable).", "SETTING"),
     json: bool = option(False, "With --fail-if: print the verdicts as JSON alone on standard output."),
 ) -> int:
-    """Do the one thing that the flags ask for, and return the exit code.
-
-    Runs are judged against a baseline, a run is checked against its logs, runs are put into one table, the report of a
-    run or a sweep is written again, or runs are compared.
-    """
+    """Do the one thing that the flags ask for, and return the exit code."""
     arguments = Arguments(
         run,
         compare,
@@ -197,12 +193,10 @@ def render(arguments: Arguments) -> None:
 
 
 def print_matrix(arguments: Arguments, axes: list[str]) -> None:
-    """Print a table of the runs, and in which settings the runs differ. With --csv and --plot, also write files of it.
+    """Print a table of the runs and the settings in which the runs differ, and write the files of --csv and --plot.
 
-    `axes` are properties of a run, such as its GPU and its workload. The table has a row for each run, sorted by the
-    axes. If the batch is an axis, it has a row for each batch that a run tested. With --of METRIC (`arguments.metric`)
-    it is a cross table: the values of one axis down, those of another across, and the metric in the cells. Raises
-    UsageError for an axis, a metric or a --reference that the runs do not have.
+    `axes` are properties of a run, such as its GPU and its workload. With --of METRIC (`arguments.metric`), prints a
+    cross table of that metric. Raises UsageError for an axis, a metric or a --reference that the runs do not have.
     """
     runs = read_runs(arguments.run, arguments.results_dir)
     matrix = Matrix.of([run.summary for run in runs], axes, arguments.reference)
@@ -232,8 +226,8 @@ def check_run(folder: Path) -> int:
 def compare_runs(folders: list[Path], csv: Path | None, plot: Path | None, page: Path | None) -> None:
     """Print the comparison of runs, and write its table, picture and page to the files that are given.
 
-    First warn of paths that were left out, and why. If the folders are copies of one run, print that in place of the
-    comparison. Raises UsageError if files were asked for then, or if fewer than two runs are left for another reason.
+    Raises UsageError if fewer than two runs are left, unless the folders are copies of one run and no file was asked
+    for.
     """
     runs, reasons = comparison.load_runs(folders)
     warn_of_left_out(reasons)

@@ -30,8 +30,7 @@ EXAMPLES = (
 def benchmark_command(config: RunConfig) -> NoReturn:
     """Run the benchmark for each scenario in its own folder, and end the process with the exit code.
 
-    The runs share one engine. If a run ends with another exit code than 0, no other run starts, and a line names the
-    runs that are left out. With --dry-run, only show what would run.
+    The runs share one engine. With --dry-run, only shows what would run.
     """
     # These imports are slow, and `-h` should not wait for them.
     from harness.core import processes, progress
@@ -59,8 +58,8 @@ def run_scenarios(
 ) -> int:
     """Run the benchmark for each scenario until a run ends with another exit code than 0, and return the last code.
 
-    `config` has the settings of the whole command, `runs` those of each run. `folder` is that of the first run.
-    `consoles` are those of standard output and of standard error.
+    `config` has the settings of the whole command. `folder` is that of the first run. `consoles` are those of standard
+    output and of standard error.
     """
     from harness.core import processes
     from harness.runs import run_folder
@@ -94,9 +93,8 @@ def run_in_folder(
 ) -> "tuple[int, PreparedRun | None]":
     """Run the benchmark once in its folder. Return the exit code, and the run, whose engine later runs may use.
 
-    After an error, the run is None, and tests that had finished are reported. `earlier` is the run before, whose engine
-    this run may use. `consoles` are those of standard output and of standard error. With --json, standard output gets
-    only the summary.
+    After an error, the run is None. `earlier` is the run before, whose engine this run may use. `consoles` are those of
+    standard output and of standard error.
     """
     from harness.core import progress
     from harness.engines.discovery import config_of_served_model
@@ -140,10 +138,9 @@ def print_summary(folder: "RunFolder", consoles: "tuple[Console, Console]") -> b
 
 
 def words_of_run(words: Sequence[str], config: RunConfig, run: RunConfig) -> list[str]:
-    """Return the words of a command line that repeat only one of the runs of `words`, which has several scenarios.
+    """Return the words of a command line that repeat only `run`, one of the runs of `words`.
 
-    `config` has the settings of all runs, and `run` those of the one run. Flags that only the other runs use are
-    removed, with their values. The run's scenario is added at the end.
+    `config` has the settings of all runs. Flags that only the other runs use are left out.
     """
     settings_of_others = config.named_settings - run.named_settings
     left_out = {"--scenario", *map(flag_name, settings_of_others)}

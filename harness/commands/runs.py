@@ -48,11 +48,7 @@ def runs(
 
 
 def run_table(lines: Iterable[Mapping[str, Any]], metric: Metric) -> tables.Table:
-    """Return a table with a row for each run. The runs of each scenario are together, the best first.
-
-    `lines` are those of the history. Within a scenario, runs whose figures do not count come after all others. Both of
-    these groups end with the runs that do not have the metric.
-    """
+    """Return a table with a row for each of the history's `lines`, sorted by scenario, the best run of each first."""
 
     def rank(line: Mapping[str, Any]) -> tuple[str, bool, float]:
         """Return the key by which a line is sorted: its scenario, whether its figures do not count, then the metric."""
@@ -99,8 +95,7 @@ def differing_settings(lines: Sequence[Mapping[str, Any]]) -> list[str]:
 def result_text(line: Mapping[str, Any]) -> str:
     """Return in words the result of a run, from its `line` of the history.
 
-    A run with a performance test has that test's verdict, and the verdict of its accuracy gate only if it is FAIL. A
-    run without a performance test has the verdict of its gate, whatever it is.
+    With a performance test, the verdict of the accuracy gate is given only if it is FAIL.
     """
     performance_verdict, accuracy_verdict = line.get("result"), line.get("verdict")
     texts = [performance_verdict or ""]

@@ -78,9 +78,8 @@ class Command(TyperCommand):
     def parse_args(self, ctx: "Context", args: list[str]) -> list[str]:
         """Parse the words of the command line into parameters, and return the words that are left.
 
-        Before that, flags get their current names, and the command's own `rewrite` may change the words. With
-        --help-all, which only a command with basic flags has, print the whole help and end the command. Raises
-        UsageError for a value that the command cannot use.
+        With --help-all, prints the whole help and ends the command. Raises UsageError for a value that the command
+        cannot use.
         """
         if HELP_ALL in args and self.basic:
             print(self.page(ctx, self.parameters, brief=False), end="")
@@ -97,8 +96,7 @@ class Command(TyperCommand):
     def rename_flags(self, words: Sequence[str]) -> Iterator[str]:
         """Yield the words of the command line with the current names of flags, and switches without values.
 
-        A switch may be given with a value, as `--json 1` or `--json=0`, which Typer does not accept. Raises UsageError
-        for a value of a switch that says neither yes nor no.
+        Raises UsageError for a value of a switch that says neither yes nor no.
         """
         flags = self.options_by_flag
         pairs = iter(pairwise([*words, ""]))  # each word with the word after it
@@ -107,6 +105,7 @@ class Command(TyperCommand):
             if flag not in flags and RENAMED_FLAGS.get(flag) in flags:
                 flag = RENAMED_FLAGS[flag]
             is_switch = flag in flags and flags[flag].is_flag
+            # Typer accepts no value of a switch, such as `--json 1` or `--json=0`.
             if is_switch and equals:
                 yield from switch_words(flags[flag], flag, value)
             elif is_switch and after in ("0", "1"):
@@ -180,12 +179,7 @@ class Command(TyperCommand):
             yield flag, after
 
     def invoke(self, ctx: "Context") -> object:
-        """Run the command. An error that a user can cause ends the process with one line.
-
-        Three things differ if the command only reads and prints (`is_read_only`). A closed pipe ends it silently. An
-        unusable log of LoadGen is a wrong input, not a failure of LoadGen. An error that names a flag which the command
-        does not have is shown without the flag.
-        """
+        """Run the command. An error that a user can cause ends the process with one line."""
         with one_line_errors():
             if not self.is_read_only:
                 return super().invoke(ctx)
@@ -197,6 +191,7 @@ class Command(TyperCommand):
             except LoadGenError as error:  # the user named the log, so the fault is in the input
                 raise UsageError(str(error)) from None
             except UsageError as error:
+                # The message must not name a flag that the command does not have.
                 if error.flag and error.flag not in self.options_by_flag:
                     raise UsageError(error.text) from None
                 raise
@@ -219,13 +214,12 @@ class Command(TyperCommand):
 def switch_words(switch: TyperOption, name: str, value: str) -> list[str]:
     """Return the words that Typer takes for a switch that was given with a value.
 
-    For 1, that is the switch itself. For 0, it is the opposite switch, or no word if there is none. Raises UsageError
-    for another value, unless it says yes or no in words.
+    Raises UsageError for a value that says neither yes nor no.
     """
     is_on = ConfigParser.BOOLEAN_STATES.get(value.lower())
     if is_on is None:
         raise UsageError(f"{name} takes 0 or 1; got {value!r}.")
-    return [name] if is_on else switch.secondary_opts
+    return [name] if is_on else switch.secondary_opts  # the opposite switch, or no word if there is none
 
 
 def check_parameter(parameter: TyperArgument | TyperOption, value: object) -> None:
@@ -308,9 +302,8 @@ def make_command(function: Callable[..., object], about: str = "", **attributes:
 def start(entry: Command | Group, name: str = "") -> NoReturn:
     """Run a command with the words of the command line, and end the process with the command's exit code.
 
-    --version, alone or after a command's name, only prints the version. A wrong use ends with one line. `name` is the
-    command's name in its help and errors. If it is empty, the command is named as it was called: by `-m` and its
-    module, or by its file.
+    `name` is the command's name in its help and errors. If it is empty, the command is named as it was called: by `-m`
+    and its module, or by its file.
     """
     prepare()
     get_completion_inspect_parameters()  # makes Typer register the shells for which it can complete flags

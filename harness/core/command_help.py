@@ -28,10 +28,9 @@ def first_sentence(text: str) -> str:
 
 
 def flag_entry(parameter: "TyperArgument | TyperOption", width: int, brief: bool) -> str:
-    """Return the lines of the help for one flag.
+    """Return the lines of the help for one flag, `width` columns wide.
 
-    The description is beside the flag, or below a flag that is too long for its column. `width` is that of the help in
-    columns. A `brief` entry has only the first sentence of the description.
+    A `brief` entry has only the first sentence of the description.
     """
     indent = " " * FLAG_COLUMNS
     name = name_column(parameter)

@@ -50,11 +50,10 @@ def own_paths() -> Mapping[str, str]:
 
 
 def group_folders(root: Path, folders: tuple[str, ...], controller: str) -> Iterator[Path]:
-    """Yield the folders of this process's group and of all groups above it that can be seen.
+    """Yield the folders of this process's group and of all groups above it that can be seen, its own group first.
 
-    The process's own group comes first. `root` is the folder in which the kernel shows all groups. `folders` are the
-    folders below it in which the groups of a controller may begin (CPU_FOLDERS, for example); those that this machine
-    does not have are skipped. `controller` is the name of that controller in version 1, such as "cpu".
+    `root` is the mount of all groups. `folders` are the folders below it in which the groups of a controller may begin
+    (CPU_FOLDERS, for example). `controller` is the name of that controller in version 1, such as "cpu".
     """
     paths = own_paths()
     for folder in folders:
@@ -137,10 +136,10 @@ def used_s(root: Path, group: Path) -> float | None:
 
 
 def memory_limit(root: Path) -> MemoryLimit | None:
-    """Return the memory that this process may use: the lowest limit of its group and those above, and the least free.
+    """Return the lowest limit and the least free memory of this process's group and the groups above it.
 
-    The two may be of different groups: a group above may have a higher limit but less free memory, since other
-    processes share it. None if no group has a limit. `root` is the mount of all groups.
+    The two may be of different groups, since other processes share the groups above. None if no group has a limit.
+    `root` is the mount of all groups.
     """
     limits = []
     for group in group_folders(root, MEMORY_FOLDERS, "memory"):

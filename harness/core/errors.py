@@ -73,11 +73,7 @@ class LoadGenError(BenchmarkError):
 
 
 def benchmark_error_of(error: BaseException) -> BaseException:
-    """Return the BenchmarkError for an error that the user's files or disk caused, or the error unchanged.
-
-    A wrong file becomes a UsageError. A full or broken disk is no wrong input, so it becomes a plain BenchmarkError,
-    which has another exit code. Any other error is a mistake of this program.
-    """
+    """Return the BenchmarkError for an error that the user's files or disk caused, or the error unchanged."""
     # This is how pathlib reports links that lead to each other.
     if isinstance(error, RuntimeError) and str(error).startswith("Symlink loop from "):
         return UsageError(f"{str(error).removeprefix('Symlink loop from ')}: {os.strerror(errno.ELOOP)}.")
@@ -94,6 +90,7 @@ def benchmark_error_of(error: BaseException) -> BaseException:
         file_name = name.rpartition("/")[2]
         shown_name = line_of(file_name)  # cut to a length that can be read
     text = f"{shown_name}: {system_reason(error)}."
+    # A full or broken disk is no wrong input, so it has another exit code.
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
         return BenchmarkError(text)
     return UsageError(text, path=Path(name))
@@ -128,12 +125,10 @@ def flush_and_convert_errors() -> Iterator[None]:
 
 @contextlib.contextmanager
 def one_line_errors(config_file: Path | None = None) -> Iterator[None]:
-    """End the command with an exit code and a printed line, not a stack trace, if a BenchmarkError is raised within.
+    """End the command with a printed line and an exit code, not a stack trace, if the user caused an error within.
 
-    An error of the operating system ends it in the same way, if the user's files or disk caused it. The printed line
-    also names `config_file`, unless the error is about that file itself. Ctrl-C prints "interrupted" and exits with
-    130. If the reader of the output goes away, as in `... | head`, the exit code is 0. Any other exception is a mistake
-    of this program and keeps its stack trace.
+    The printed line also names `config_file`, unless the error is about that file itself. A mistake of this program
+    keeps its stack trace.
     """
     try:
         with flush_and_convert_errors():
@@ -145,5 +140,5 @@ def one_line_errors(config_file: Path | None = None) -> Iterator[None]:
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         raise SystemExit(INTERRUPTED) from None
-    except BrokenPipeError:
+    except BrokenPipeError:  # The reader of the output went away, as in `... | head`.
         raise SystemExit(DONE) from None

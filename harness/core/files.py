@@ -59,8 +59,8 @@ def append_line(path: Path, text: str) -> None:
 def lock_folder(folder: Path, what: str) -> Iterator[int]:
     """Hold the lock of a folder, and yield the lock's file descriptor.
 
-    Raises UsageError if another process holds the lock. The message says that `what`, such as "the run", is still
-    running. Some mounts, such as some of NFS and Lustre, have no locks. The command then goes on with a warning.
+    Raises UsageError if another process holds the lock. Its message says that `what`, such as "the run", is still
+    running.
     """
     path = folder / LOCK_NAME
     path.touch()
@@ -71,6 +71,7 @@ def lock_folder(folder: Path, what: str) -> Iterator[int]:
         except OSError as error:
             if error.errno in LOCK_IS_TAKEN:
                 raise UsageError(f"{folder}: {what} is still running.") from None
+            # Some mounts have no locks, such as some of NFS and Lustre.
             problem = f"no lock could be had ({system_reason(error)})"
             warn(f"{folder}: {problem}: start no other command in this folder meanwhile")
         yield file.fileno()
@@ -172,10 +173,10 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """Write a file whole or not at all: the content goes into a new file, which then takes the place of the old one.
+    """Write a file whole or not at all; a pipe or a device is written into, not replaced.
 
-    If the path is a link, the file that it leads to is written. A pipe or a device is written into, not replaced.
-    Raises OSError, which names the file, also for a pipe that nobody reads.
+    If the path is a link, the file that it leads to is written. Raises OSError, which names the file, also for a pipe
+    that nobody reads.
     """
     path = path.resolve()
     if path.exists() and not path.is_file():

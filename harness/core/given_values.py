@@ -31,11 +31,10 @@ def read_given(
     *,
     most: int,
 ) -> ParsedText:
-    """Return the content of a file as `parse` returns it. `flag` is the flag that named the file, or empty.
+    """Return the content of a regular file of at most `most` bytes as `parse` returns it.
 
-    Only a regular file of at most `most` bytes is read, since a device has no end. Raises UsageError if the file cannot
-    be read. Raises it also if `parse` raises ValueError, RecursionError or `wrong`, the error of its library: the
-    message then says that the file is not `kind`, such as "JSON".
+    `flag` is the flag that named the file, or empty. `wrong` is the error that `parse` raises for what is not `kind`,
+    such as "JSON". Raises UsageError if the file cannot be read or parsed.
     """
     try:
         return parse(reading.read_text(path, most))
@@ -58,11 +57,7 @@ def similar_names(word: str, names: Sequence[str]) -> list[str]:
 
 
 def unknown_setting(key: str, names: Sequence[str]) -> str:
-    """Return the message for a key of a file that is none of the settings `names`.
-
-    For an argument of vLLM, the message tells how to give the argument. For a setting of an earlier version, it tells
-    what replaced the setting. Otherwise it names the settings that are spelt like the key, if there are any.
-    """
+    """Return the message for a key of a file that is none of the settings `names`, with what to write in its place."""
     flag = flag_name(key)
     positive_name = key.removeprefix("no_")  # vLLM's own flags for switches may begin with --no-.
     if positive_name in arguments():

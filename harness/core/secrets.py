@@ -74,11 +74,7 @@ PLAIN_VALUE = r"auto|none|(?:bf|fp|int|float)[a-z0-9_]{1,12}|[A-Z][A-Z_]{1,15}|[
 
 
 def is_secret(name: str) -> bool:
-    """Return whether a setting's value is secret, judged by the words of the setting's name, in camel or snake case.
-
-    The value is secret if a word is one of SECRET_WORDS, if the last word is one of SECRET_ENDINGS, or if two words in
-    a row are a pair such as "api key".
-    """
+    """Return whether a setting's value is secret, judged by the words of the setting's name, in camel or snake case."""
     words = [word.lower() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", name)]
     if not set(words).isdisjoint(SECRET_WORDS):
         return True
@@ -90,8 +86,7 @@ def is_secret(name: str) -> bool:
 def hide_text(text: str) -> str:
     """Return text with its secrets masked: everything that looks like a secret, and the secrets that are known.
 
-    These look like secrets: keys of known makers, credentials in an address, the values of its query that are not known
-    to be harmless, and PEM blocks. The known secrets are those of this process's environment and of `noted_secrets`.
+    Known secrets are those of this process's environment and of `noted_secrets`.
     """
 
     def hidden_address(match: re.Match[str]) -> str:
@@ -155,14 +150,11 @@ def note_address(address: str) -> None:
 
 
 def hide_word(word: str) -> str:
-    """Return a word of a command line with its secrets masked.
-
-    In an engine argument (KEY=VALUE), every value is masked that is not known to be harmless, since it is a setting of
-    another program. In any other word, only what looks like a secret is masked.
-    """
+    """Return a word of a command line with its secrets masked."""
     engine_argument = re.fullmatch(r"(?s)((?:--engine-arg=)?([A-Za-z_]\w*)=)(.*)", word)
     if engine_argument:
         key_and_sign, key, text = engine_argument.groups()
+        # The setting is another program's, so every value is masked that is not known to be harmless.
         value = yaml_value(text)
         hidden_value = hide_value(key, value, foreign=True)
         if hidden_value == value:  # Nothing was masked, so the word keeps the form in which it was given.
@@ -180,9 +172,8 @@ def hide(settings: object, foreign: bool = False, harmless: bool = False) -> obj
 def hide(settings: object, foreign: bool = False, harmless: bool = False) -> object:
     """Return settings with their secrets replaced by `***`, at any depth.
 
-    `settings` may be a mapping, a list, a text, or any other value, which is returned unchanged. A secret is recognized
-    by the setting's name or by the text's form. `foreign` says that the settings are another program's, and `harmless`
-    that `settings` is the value of a setting in HARMLESS_NAMES.
+    `foreign` says that the settings are another program's, and `harmless` that `settings` is the value of a setting in
+    HARMLESS_NAMES. A value that is no mapping, list or text is returned unchanged.
     """
     if isinstance(settings, str):
         # Any text of another program may be a secret, unless its setting or its form shows that it is none.
@@ -216,9 +207,8 @@ def hide_value(name: str, value: object, foreign: bool) -> object:
 def secrets_in(settings: object, has_secret_name: bool = False) -> set[str]:
     """Return the texts in `settings` that are secret by the setting's name or by their form.
 
-    `has_secret_name` says that `settings` is the value of a setting with a secret name. Texts of fewer than
-    SHORTEST_NOTED_SECRET characters are left out: a noted secret is masked wherever its text occurs, and a short text
-    occurs in ordinary words.
+    `has_secret_name` says that `settings` is the value of a setting with a secret name. Short texts are left out, since
+    a secret is masked wherever its text occurs, also in ordinary words.
     """
     secret_texts = set[str]()
     if isinstance(settings, Mapping):

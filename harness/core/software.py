@@ -46,8 +46,7 @@ def versions() -> dict[str, str]:
 def git_revision() -> str | None:
     """Return the commit of this checkout, with `-dirty` if tracked files differ from the commit.
 
-    If git does not tell it, return the value of the variable GIT_REVISION. The container image sets it, since the image
-    has neither git nor the history. None if neither is known.
+    None if it is not known.
     """
     command = ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
     with suppress(OSError, subprocess.TimeoutExpired):
@@ -55,6 +54,7 @@ def git_revision() -> str | None:
         revision = completed.stdout.strip()
         if revision:
             return revision
+    # The container image sets this variable, since the image has neither git nor the history.
     return environ.get("GIT_REVISION") or None
 
 

@@ -61,8 +61,7 @@ def chi_squared(freedom: float, share: float) -> float:
 def welch(before: Sequence[float], after: Sequence[float]) -> tuple[float, float]:
     """Return the difference of the means and half the width of its interval, by Welch's test (Welch 1947).
 
-    The two sides are the values `before` and `after`. Half the width is 0 if neither side shows any scatter, which
-    means that the interval is not known.
+    Half the width is 0 if neither side shows any scatter, which means that the interval is not known.
     """
     change = fmean(after) - fmean(before)
     sides = (before, after)
@@ -129,9 +128,9 @@ class Spread:
 def quantile_interval(values: Sequence[float], share: float) -> tuple[float, float | None] | None:
     """Return the ends of the confidence interval of a quantile, below which `share` of the values lie.
 
-    None if there are too few values. `values` are those of a test's requests in the order of time. Both ends are
-    among them (David and Nagaraja, Order Statistics, 7.1). The upper end is None if the test is too short to have one.
-    The interval says how well this test measured the quantile, not how another run would differ.
+    `values` are those of a test's requests in the order of time. Both ends are among them (David and Nagaraja, Order
+    Statistics, 7.1). None if there are too few values; the upper end is None if the test is too short to have one. The
+    interval does not say how another run would differ.
     """
     count = len(values)
     if count < 2 * max(BLOCK_COUNTS):  # Each block of time needs two values.
@@ -153,9 +152,8 @@ def quantile_interval(values: Sequence[float], share: float) -> tuple[float, flo
 def half_width_of_share(is_below: Sequence[bool], share: float, block_count: int) -> float:
     """Return by how much the share of values below a quantile may be off: half the width of its interval.
 
-    `is_below` says of each value, in the order of time, whether it is below the quantile, and `share` is the share of
-    values that should be. The values are cut into blocks of time, and the more the shares of the blocks differ, the
-    wider is the interval.
+    `is_below` says of each value, in the order of time, whether it is below the quantile. `share` is the share of
+    values that should be below.
     """
     size = len(is_below) // block_count
     shares = []
@@ -193,9 +191,7 @@ def lag_correlation(series: Sequence[float]) -> float:
 def fewest_queries(percentile: float, over: int = 0) -> int:
     """Return the fewest queries that show a percentile, such as 0.99, to keep its limit, if `over` queries exceed it.
 
-    This is LoadGen's rule of early stopping (loadgen/early_stopping.cc). If the percentile were just at the limit, a
-    test of so many queries would have no more than `over` queries above the limit only with a probability of 1 -
-    LOADGEN_CONFIDENCE.
+    By LoadGen's rule of early stopping (loadgen/early_stopping.cc), with the confidence LOADGEN_CONFIDENCE.
     """
 
     def is_enough(count: int) -> bool:
@@ -206,14 +202,13 @@ def fewest_queries(percentile: float, over: int = 0) -> int:
 
 
 def chance_of_at_most(n: int, over: int, percentile: float) -> float:
-    """Return the probability that at most `over` of n queries are longer than the latency at `percentile`.
+    """Return the probability that at most `over` of n queries are longer than the latency at `percentile` (as 0.99).
 
-    `percentile` is a share, such as 0.99: of very many queries, this share keeps that latency. The probability is the
-    sum over i up to `over` of C(n, i) (1 - percentile)^i percentile^(n - i), by logarithms, since C(n, i) is
-    too large for a float.
+    The probability is the sum over i up to `over` of C(n, i) (1 - percentile)^i percentile^(n - i).
     """
     probability = 0.0
     for i in range(min(over, n) + 1):
+        # Logarithms, since C(n, i) is too large for a float.
         log_of_ways = lgamma(n + 1) - lgamma(i + 1) - lgamma(n - i + 1)
         log_of_each = i * log(1 - percentile) + (n - i) * log(percentile)
         probability += exp(log_of_ways + log_of_each)

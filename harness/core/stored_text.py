@@ -84,11 +84,10 @@ class TextForm(NamedTuple):
 
 
 def text_form(head: bytes) -> TextForm:
-    """Return how a text that begins with these bytes is stored: its encoding, and whether it is compressed by gzip.
+    """Return the encoding of a text that begins with these bytes, and whether it is compressed by gzip.
 
-    Raises NoTextError for a known form that is no text, and if all bytes are zeros. What gzip compressed has the
-    encoding UTF-8 here, as the text in it is not looked at. A byte order mark tells the encoding of any other text.
-    Without a mark, UTF-16 is recognized by its zeros. Anything else counts as UTF-8, even if it is not valid UTF-8.
+    What gzip compressed has the encoding UTF-8 here, as the text in it is not looked at. Raises NoTextError for a known
+    form that is no text, and if all bytes are zeros.
     """
     for mark, description in OTHER_FORMS:
         if head.startswith(mark):
@@ -112,9 +111,8 @@ def text_form(head: bytes) -> TextForm:
 def text_stream(file: BinaryIO, most: int, errors: str) -> Iterator[io.TextIOWrapper]:
     """Yield the text of a file of bytes, with its line ends unchanged.
 
-    A text that is compressed by gzip may have at most `most` bytes once unpacked. `errors` says what to do with bytes
-    that are no characters, as for `open`. Raises NoTextError if the file is no text, and TooLongError if the text is
-    too long.
+    `most` limits the bytes of a compressed text once unpacked. `errors` says what to do with bytes that are no
+    characters, as for `open`. Raises NoTextError if the file is no text, and TooLongError if the text is too long.
     """
     stream: io.BufferedReader = file  # type: ignore[assignment]
     form = text_form(stream.peek(HEAD_BYTES)[:HEAD_BYTES])  # A peek may give more than it was asked for.
