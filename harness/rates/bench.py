@@ -136,7 +136,6 @@ class Bench:
         """Run a short performance test with LoadGen, save its outcome in config.json at once, and return the outcome.
 
         `short` is the run's plan with another load and a short length. `reason` says on the screen why the test runs.
-        If the load is a rate, the requests that a full server refused count as a reason against that rate.
         """
         session = self.session
         load = number(short.pattern.number(short))  # the rate, the concurrency or the like, as text
@@ -231,8 +230,7 @@ def probes_part(name: str, count: int, seconds: float = PROBE_S) -> TestPart:
 def keep_test(run: BenchmarkRun, plan: Plan, test: Outcome) -> Outcome:
     """Add a test to the tests in config.json, save the file at once, and return the outcome of the test's load.
 
-    If the same fixed concurrency was tested before, all its tests become one outcome, which replaces the earlier one
-    and is returned. Any other test is added, even if its load was tested before.
+    All tests of the same fixed concurrency become one outcome, which replaces the earlier one.
     """
     outcomes = run.facts.probes
     is_fixed_concurrency = test.unit == ClosedLoop.unit

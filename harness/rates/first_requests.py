@@ -66,10 +66,9 @@ def burst_size(wanted: int, at_once: int, lone: LoneRequest) -> int:
 
 
 async def run_lone_requests(engine: TolerantEngine, prompts: Sequence[Prompt], most_s: float = LONE_S) -> LoneRequest:
-    """Send prompts one after the other and return the medians of their times. After `most_s` seconds no more are sent.
+    """Send prompts one after the other for at most about `most_s` seconds, and return the medians of their times.
 
-    Failed requests do not count, nor does the first answered one if there are others: it may have waited for the
-    engine's start. Raises EngineError, or EndpointError if no request was answered.
+    Raises EngineError, or EndpointError if no request was answered.
     """
     answered, begin = list[Request](), time.perf_counter()
     for prompt in prompts:
@@ -81,6 +80,7 @@ async def run_lone_requests(engine: TolerantEngine, prompts: Sequence[Prompt], m
             break
     if not answered:
         raise EndpointError("no request of those sent alone was answered: see the server's log.")
+    # The first request may have waited for the engine's start.
     counted = answered[1:] or answered
     token_times = [request.tpot_ms for request in counted if request.tpot_ms] or [0.0]  # 0 if no answer has two tokens
     ttft_ms = median(request.ttft_ms or 0.0 for request in counted)

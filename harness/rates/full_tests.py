@@ -97,13 +97,11 @@ class FullTests(NamedTuple):
 
     @property
     def has_cap_kept_tpot(self) -> bool:
-        """Tell whether the server caps its running requests, and this kept TPOT within its limit in each test.
-
-        A saturated server may keep TPOT within the limit and a less busy one exceed it: after a lull many prompts come
-        at once and hold up the answers that run (an H200 that waits for its CPU).
-        """
+        """Tell whether the server caps its running requests, and this kept TPOT within its limit in each test."""
         if self.server is None or not self.server.is_capped:
             return False
+        # All tests count: after a lull, many prompts come at once and hold up the answers that run, so a less busy
+        # server may exceed the limit that a saturated one keeps (an H200 that waits for its CPU).
         tpot_shares = [self.goal.shares(test)[1] for test in (*self.probes, *self.full)]
         return max(tpot_shares) <= 1
 
@@ -124,11 +122,7 @@ class FullTests(NamedTuple):
 
     @property
     def next_rate(self) -> float | None:
-        """The rate of the next full test; None if no further test is worth its time.
-
-        While the server held no rate, the next rate is lower. After a test that held its rate with latencies well below
-        their limits, the next rate is higher, or between that test and the lowest rate above it that failed.
-        """
+        """The rate of the next full test in queries/s; None if no further test is worth its time."""
         if len(self.full) >= MOST_FULL_TESTS:
             return None
         held = self.held  # the test with the highest rate that the server held
@@ -149,11 +143,7 @@ class FullTests(NamedTuple):
 
     @property
     def lower_rate(self) -> float:
-        """The next rate if no test held its rate.
-
-        After one failure, it follows from the model of the server; after several, from the two tests with the lowest
-        rates. It is clearly below the lowest rate that failed, but not so far below that it would be a guess.
-        """
+        """The next rate if no test held its rate: below the lowest rate that failed, within bounds."""
         lowest = self.failed[-1]
         if len(self.failed) == 1:
             rate = SAFE_SHARE * self.modelled_rate(lowest, self.goal.shares(lowest))
@@ -170,11 +160,7 @@ class FullTests(NamedTuple):
 
     @property
     def extrapolated_rate(self) -> float:
-        """The rate at which the latencies should keep their limits, from the two failed tests with the lowest rates.
-
-        The result lies on the line through both tests. If that line does not show where a limit is reached, the model
-        of the server decides.
-        """
+        """The rate at which the latencies should keep their limits, by the failed tests with the two lowest rates."""
         higher, lower = self.failed[-2:]
         rate = rate_on_line(self.point(lower), self.point(higher))
         if rate is not None:
@@ -199,22 +185,21 @@ class FullTests(NamedTuple):
     def rate_between(self, held: Outcome, failed: Outcome) -> float:
         """Return the rate between two tests at which p99 should reach its limit.
 
-        `held` is the test whose rate the server held, `failed` a test at a higher rate that failed. The result lies at
-        least LEAST_STEP and at most MOST_STEP of the gap above the lower rate, since a rate near to either test would
-        show little. If p99 does not rise between the tests, LEAST_STEP is used.
+        `held` is the test whose rate the server held, `failed` a test at a higher rate that failed.
         """
         gap = failed.load - held.load
         share_of_gap = LEAST_STEP
         rate = rate_on_line(self.point(held), self.point(failed))
         if rate is not None:
             share_of_gap = (rate - held.load) / gap
+        # A rate near to either test would show little.
         return held.load + min(max(share_of_gap, LEAST_STEP), MOST_STEP) * gap
 
     def modelled_rate(self, test: Outcome, shares: tuple[float, float]) -> float:
         """Estimate the highest rate that a full test should keep, from one full test and the model of the server.
 
-        `shares` are the p99 of TTFT and of TPOT in that test, as shares of their limits. If there is no model, or it
-        shows no limit, a failed test gives a lower rate than its own, and any other test gives infinity.
+        `shares` are the p99 of TTFT and of TPOT in that test, as shares of their limits. Infinity if nothing shows a
+        limit.
         """
         server, queue = self.server, test.queue
         rate = inf
@@ -257,12 +242,7 @@ class FullTests(NamedTuple):
 
     @property
     def summary(self) -> str:
-        """What is known of the highest rate, in words.
-
-        If the server held no rate, the text is about the failed tests. Otherwise it names the highest rate that the
-        server held, and the lowest rate above it that failed. If none above it failed and the latencies were well below
-        their limits, it names a higher rate that may be VALID, too.
-        """
+        """What is known of the highest rate, in words."""
         held = self.held
         if held is None:
             return self.summary_of_failures
@@ -302,9 +282,8 @@ def failure_text(test: Outcome, unit: str = "") -> str:
 def early_stopping_share(test: Outcome, goal: Goal) -> float | None:
     """Return the deciding latency of a test that failed by early stopping alone, as a share of the latency's limit.
 
-    None for any other test, and for one whose queries are not known. Early stopping allows fewer than 1 % of the
-    queries over the limit. The deciding latency is the one that only so many queries exceed. In a test that failed,
-    more queries exceeded the limit, so the deciding latency is above it.
+    As many queries exceed the deciding latency as early stopping allows over the limit. None for any other test, and
+    for one whose queries are not known.
     """
     p99_share = max(goal.shares(test))  # the p99 of TTFT or of TPOT, whichever is nearer to its limit
     has_failed_by_early_stopping_alone = test.more is not None and p99_share < 1

@@ -51,8 +51,8 @@ class Goal(NamedTuple):
     def rate_in_time(self, qps: float, left_s: float) -> float | None:
         """Return a rate whose full test fits in `left_s` seconds: `qps`, or else a lower rate with one pass less.
 
-        A pass is one use of all samples. LoadGen sends whole passes, so a slightly lower rate can save a pass, and much
-        time. Returns None if a test with one pass less would still be too long, or would have too few queries.
+        A pass is one use of all samples, and LoadGen sends whole passes. None if no such test fits, or it would have
+        too few queries.
         """
         if self.reserved_s(qps) <= left_s:
             return qps

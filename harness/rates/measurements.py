@@ -59,18 +59,14 @@ class Measurements:
         return any(probe.queue for probe in self.probes)
 
     def implied_rate(self, probe: Outcome) -> float:
-        """Return the rate that a full test should keep, judged by one probe; infinity if the probe shows no limit.
-
-        The probe corrects the rate that the model of the server gives, except in three cases. If no rate keeps the
-        limits, the rate is 0 whatever the probe shows. An overload, or a p99 far over its limit, shows only the
-        server's capacity, which the model knows already.
-        """
+        """Return the rate that a full test should keep, judged by one probe; infinity if the probe shows no limit."""
         # The model takes from its last test how much answers slow each other down, so the probe to judge comes last,
         # even if it is among the others already.
         server = ServerModel.fit(self.lone, [*self.probes, probe], self.goal)
         rate_by_model = server.highest_rate(self.goal)
         shares = self.goal.shares(probe)
         is_far_over_limit = max(shares) > FAR_OVER_SHARE
+        # An overload, or a p99 far over its limit, shows only the server's capacity, which the model knows already.
         if not rate_by_model or is_overloaded(probe, self.goal) or is_far_over_limit:
             return rate_by_model
         rate_by_p99 = server.rate_by_p99_of(probe, shares, test_goal=self.goal.of_test(probe), goal=self.goal)
@@ -90,8 +86,7 @@ class Measurements:
     def candidate(self) -> Candidate:
         """The highest rate at which a full test should keep the limits, by all measurements, with the reason for it.
 
-        The rate is 0 if a lone request is over a limit. If nothing shows a limit, it is the fastest rate that the
-        server held or, if it held none, that of the last probe.
+        The rate is 0 if no rate keeps the limits.
         """
         if self.lone.is_over(self.goal):
             return Candidate(0.0, "a lone request is over a limit")
@@ -129,9 +124,7 @@ class Measurements:
     def rate_by_curve(self) -> float | None:
         """The rate at which a p99 reaches its limit, by a line through the probes; None while the model is trusted.
 
-        The model chose the probes' rates. If probes at two clearly different rates were over a limit, the model is
-        wrong, and the line decides. It is drawn through the two probes with the result between them, or fitted to all
-        if the result is below them. None also if p99 does not rise along the line.
+        None also if p99 does not rise along the line.
         """
         points = self.steady_points  # pairs (rate, p99 as a share of its limit), by ascending rate
         over_limit = [(rate, share) for rate, share in points if share > 1]
@@ -139,6 +132,7 @@ class Measurements:
             return None
         lowest_over_limit = over_limit[0]
         lowest_rate, highest_rate = lowest_over_limit[0], over_limit[-1][0]  # of those over a limit
+        # The model chose the probes' rates. It is wrong if probes at two clearly different rates were over a limit.
         if not is_clearly_higher(highest_rate, lowest_rate):
             return None
         points_below = [(rate, share) for rate, share in points if is_clearly_higher(lowest_rate, rate)]
@@ -150,8 +144,7 @@ class Measurements:
     def steady_points(self) -> list[tuple[float, float]]:
         """The probes with a steady load, as pairs by ascending rate.
 
-        A pair has the rate, and the larger of the p99 of TTFT and that of TPOT, each as a share of its limit. The load
-        was steady if the queue was measured, did not grow, and is not likely to have grown (`is_overloaded`).
+        A pair has the rate, and the larger of the p99 of TTFT and that of TPOT, each as a share of its limit.
         """
         points = []
         for probe in self.probes:
@@ -200,13 +193,13 @@ def rate_by_growth(probe: Outcome) -> float:
 
 
 def rate_on_fitted_line(points: Sequence[tuple[float, float]]) -> float | None:
-    """Return the rate at which a p99 reaches its limit, by the line that fits all tests best (least squares).
+    """Return the rate at which a p99 reaches its limit, by the line that fits all tests best; None if it does not fall.
 
-    Each point is a test's rate and its p99 as a share of the limit; their rates are in ascending order, and not all
-    equal. The line is fitted to one over the share, which falls nearly in a straight line over the rate. None if it
-    does not fall.
+    Each point is a test's rate and its p99 as a share of the limit. The rates are in ascending order, and not all
+    equal.
     """
     rates, shares = zip(*points, strict=True)
+    # One over the share falls nearly in a straight line over the rate.
     slope, one_over_share_at_zero = linear_regression(rates, [1 / share for share in shares])
     if slope >= 0:
         return None
@@ -216,10 +209,9 @@ def rate_on_fitted_line(points: Sequence[tuple[float, float]]) -> float | None:
 
 
 def rate_on_line(low: tuple[float, float], high: tuple[float, float], share: float = 1.0) -> float | None:
-    """Return the rate at which a p99 is the given share of its limit, from two tests.
+    """Return the rate at which a p99 is the given share of its limit, by the line through two tests.
 
-    `low` and `high` are pairs of a test's rate and its p99 as a share of the limit. None if that share does not rise
-    with the rate.
+    `low` and `high` are pairs of a test's rate and its p99 as a share of the limit. None if p99 does not rise.
     """
     low_rate, low_share = low
     high_rate, high_share = high
@@ -232,10 +224,9 @@ def rate_on_line(low: tuple[float, float], high: tuple[float, float], share: flo
 
 
 def points_of_line(points: Sequence[tuple[float, float]]) -> tuple[tuple[float, float], tuple[float, float]]:
-    """Return two of the points, the lower rate first. The line through them leads to the rate that confirms itself.
+    """Return the two points, lower rate first, whose line leads to the rate at which a test would imply that same rate.
 
-    Each of `points` is a test's rate and the rate that the test implies. There are two points or more. A rate confirms
-    itself if a test at that rate implies the same rate.
+    Each of `points` is a test's rate and the rate that the test implies. There are two points or more.
     """
     too_low = [(rate, implied) for rate, implied in points if implied >= rate]
     too_high = [(rate, implied) for rate, implied in points if implied < rate]
@@ -248,11 +239,10 @@ def points_of_line(points: Sequence[tuple[float, float]]) -> tuple[tuple[float, 
 
 
 def self_implying_rate(points: Sequence[tuple[float, float]]) -> float:
-    """Return the rate at which a test would confirm itself, from pairs (rate of a test, rate that it implies).
+    """Return the rate at which a test would imply its own rate, by the line through two of the tests.
 
-    A test implies a rate: the highest that a full test should keep, judged by this test alone. The line through two
-    tests leads to the rate between or beyond them at which the implied rate equals the test's own. If no line can be
-    drawn, the rate that the last test implies is returned. `points` are in the order of the tests.
+    `points` are pairs (rate of a test, highest rate that a full test should keep by this test alone), in the order of
+    the tests. Without a line, returns the rate that the last test implies.
     """
     last_rate, last_implied = points[-1]
     if len(points) == 1 or last_implied in (0.0, inf):

@@ -23,8 +23,7 @@ MOST_OVERLOAD_RATIO = 1.3  # No test is explained by more than this ratio of a r
 def share_of_limits(model: EngineModel, rate: float, goal: Goal, limits: TimeLimits) -> float:
     """Return how near a full test at `rate` comes to its limits: the p99 as a share of its limit, by simulation.
 
-    The p99 of the queries' waits and that of the answers' times each have a limit, so the higher share is returned; 0
-    if both limits are infinite.
+    Waits and answers each have a limit; the higher share is returned, 0 if both limits are infinite.
     """
     waits, answers = model.simulate(rate, goal, limits)
     # Nearly all simulated tests must pass, so the p99 is the one that `pass_share` of them stay below. With known
@@ -41,10 +40,9 @@ def share_of_limits(model: EngineModel, rate: float, goal: Goal, limits: TimeLim
 def rate_within(model: EngineModel, limits: TimeLimits, goal: Goal) -> float:
     """Return the highest rate at which nearly every simulated full test keeps the limits.
 
-    0 if a lone answer is over its limit, since no rate keeps it then. Results are cached, as a simulation takes long
-    and is asked for again with the same arguments.
+    Results are cached, as a simulation takes long and is asked for again with the same arguments.
     """
-    if limits.answer_s <= model.lone_s:
+    if limits.answer_s <= model.lone_s:  # No rate keeps the limit of answers.
         return 0.0
     first_rate = FIRST_CAPACITY_SHARE * model.capped_capacity
     if limits.answer_s < inf:
@@ -99,9 +97,8 @@ def rate_toward_limit(capacity: float, rate: float, share: float) -> float:
 def speed_after_test(model: EngineModel, rate: float, p99: TimeLimits, limits: TimeLimits, test: Goal) -> float:
     """Return the speed of the server relative to the model, from the p99 times that a test measured at `rate`.
 
-    A server of speed s does everything s times as fast as the model. So its p99 at `rate` is the model's p99 at the
-    slower rate `rate` / s, divided by s. Simulations find the slower rate at which this is the measured p99. `p99` are
-    the measured times, of which an infinite one is ignored. `test` has the length of that test.
+    A server of speed s does everything s times as fast. So its p99 at `rate` is the model's p99 at the slower rate
+    `rate` / s, divided by s. An infinite time in `p99` is ignored. `test` has the length of that test.
     """
 
     def share_of(modelled_rate: float) -> float:

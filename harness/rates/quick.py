@@ -69,8 +69,7 @@ class Estimate(FrozenModel):
 def goals(plan: Plan) -> dict[str, Goal]:
     """Return the goals for which to estimate a rate, each by the name of its limits.
 
-    If the user gave a limit, the only goal is the run's own. Else there is a goal for each scenario that has limits and
-    sends at random times. Each goal is for random arrivals in general, not only for those of LoadGen's seed.
+    Each goal is for random arrivals in general, not only for those of LoadGen's seed.
     """
     if plan.config.ttft_limit or plan.config.tpot_limit:
         return {"your limits": for_any_arrivals(Goal.of(plan))}
@@ -110,10 +109,9 @@ def most_running(queue: Queue, goal: Goal) -> int | None:
 def estimate_of(
     measurements: Measurements, goals_by_name: dict[str, Goal], command: str, full_at: int | None = None
 ) -> Estimate:
-    """Return the estimate that follows from the measurements.
+    """Return the estimate that follows from the measurements, with a range of rates for each of `goals_by_name`.
 
-    It has a range of rates for each of `goals_by_name`, which has the goals by the names of their limits. `command` is
-    the user's. `full_at` is the number of requests in flight beyond which the server refused others.
+    `command` is the user's. `full_at` is the number of requests in flight beyond which the server refused others.
     """
     ranges, doubts = ranges_of(measurements, goals_by_name)
     capacity = capacity_error = rate = suggested_cap = None
@@ -210,8 +208,7 @@ def has_unexplained_waits(measurements: Measurements) -> bool:
 def range_by_burst(measurements: Measurements, goal: Goal) -> tuple[float, Measured]:
     """Return the lowest and the highest rate at which the limits may be reached, from the burst alone.
 
-    The range is for an estimate without probes. Both rates are 0 if a lone request is over a limit, since no rate keeps
-    the limits then. The upper rate is None if the burst shows no limit of the server.
+    Both rates are 0 if no rate keeps the limits. The upper rate is None if the burst shows no limit of the server.
     """
     lone, burst = measurements.lone, measurements.burst
     if lone.is_over(goal):
@@ -251,13 +248,10 @@ class RateRange(NamedTuple):
 
     @classmethod
     def of(cls, measurements: Measurements, capacity_error: float) -> "RateRange":
-        """Return the range of rates in which the highest rate that keeps the limits should lie, with doubts about it.
+        """Return the range in which the highest rate that keeps the limits should lie, with doubts about it.
 
-        Both ends are 0 if no rate keeps the limits. There is no upper end if nothing shows a limit. Without a probe at
-        the candidate, which is the rate that all measurements together imply, the range is that of `by_overload`.
-        Otherwise it is a range around the candidate. Half its width is the largest of three errors and an error by
-        chance, all as shares of the rate. If that is more than MOST_ERROR, a doubt names the largest error.
-        `capacity_error` is the error of the server's capacity, as a share of the capacity.
+        The candidate is the rate that all measurements together imply. `capacity_error` is the error of the server's
+        capacity, as a share of the capacity.
         """
         candidate, last_probe = measurements.candidate, measurements.last
         rate = candidate.rate
@@ -272,6 +266,7 @@ class RateRange(NamedTuple):
         error_by_chance = SURE / sqrt(measurements.goal.full_queries(rate))  # how much a full test's p99 differs
         half_width = max(LEAST_ERROR, capacity_error, disagreement) + error_by_chance
         doubts = list[str]()
+        # The range is too wide to be of use. The doubt names the largest error.
         if half_width > MOST_ERROR:
             errors_by_reason = {
                 "the last probe contradicts those before it": disagreement,
@@ -290,8 +285,7 @@ class RateRange(NamedTuple):
     def by_overload(cls, measurements: Measurements, rate: float) -> "RateRange":
         """Return the range for a `rate` that saturated probes imply, and at which no probe was run.
 
-        The lower end is UNCONFIRMED_SHARE of the rate. The upper end is the server's capacity; None if it is not known.
-        If queries waited in the last probe, its rate of completions is the capacity, and limits the lower end, too.
+        The upper end is the server's capacity; None if it is not known.
         """
         queue = measurements.last.queue
         if queue and queue.completed and measurements.last.has_waited:

@@ -39,8 +39,7 @@ SHORTEST_PROBE_S = 10.0  # A shorter probe tells nothing.
 def measure(bench: SearchBench, measurements: Measurements, saturated_s: float) -> None:
     """Measure a lone request and a saturated server, by probes of at least `saturated_s` seconds.
 
-    The server is not saturated if a lone request (one that is sent alone) is over a limit already. The measurements are
-    repeated if the load changed the server, unless there is a time limit. At most MOST_MEASUREMENTS are made.
+    Without a time limit, the measurements are repeated if the load changed the server.
     """
     measurements.lone = bench.lone_request()
     if measurements.lone.is_over(measurements.goal):
@@ -62,11 +61,9 @@ def measure(bench: SearchBench, measurements: Measurements, saturated_s: float) 
 
 
 def saturate(bench: SearchBench, measurements: Measurements, least_s: float) -> None:
-    """Probe the server for `least_s` seconds or longer, until it is saturated.
+    """Probe the server for `least_s` seconds or longer, until it is saturated or no further probe is possible.
 
-    A burst gives the first rate. A saturated probe that is not reliable is repeated for longer. If the server keeps up
-    with a probe, the next probe is faster. The probes also end at the fastest rate that is of use, after MOST_PROBES
-    probes, and when no further probe fits in the time left.
+    A burst gives the first rate.
     """
     goal = measurements.goal
     is_estimate = bench.may_shorten
@@ -104,17 +101,15 @@ def rise_ratio(kept_up: Outcome, goal: Goal) -> float:
 
 
 def burst_qps(bench: SearchBench, measurements: Measurements) -> float:
-    """Send bursts until one shows a limit of the server, and return the queries/s that the last burst shows.
+    """Send bursts (requests sent all at once) until one shows a limit of the server, and return its queries/s.
 
-    A burst is a number of requests sent all at once. A burst that shows no limit is followed by a larger one, up to the
-    largest that is allowed. If the server refuses part of a burst, only as many requests as it answered are kept in
-    flight from then on. Notes the last burst in `measurements`, and tells the user what it shows.
+    Notes the last burst in `measurements`, and tells the user what it shows.
     """
     lone = measurements.lone
     size = burst_size(BURST_REQUESTS, bench.at_once, lone)
     while True:
         burst = bench.burst(size)
-        if burst.refused:
+        if burst.refused:  # From now on, no more requests are in flight than were answered.
             bench.limit_in_flight(max(1, burst.answered))
         larger = burst_size(LARGER_BURST_RATIO * size, bench.at_once, lone)
         if burst.has_limit(lone) or larger <= size:  # No larger burst is needed, or none is allowed.
@@ -199,14 +194,12 @@ def probe(bench: SearchBench, candidate: Candidate) -> Outcome:
 def estimate(bench: SearchBench) -> Measurements:
     """Take the measurements for `--quick`: the first steps of a search, then a short probe at the candidate.
 
-    The candidate is the rate that a full test should keep by the measurements of these steps. If the time ends
-    meanwhile, returns the measurements so far. The candidate is not probed if no probe before it had enough queries to
-    show how the server works.
+    If the time ends meanwhile, returns the measurements so far.
     """
     measurements = Measurements(bench.goal)
     with suppress(OutOfTimeError):
         measure(bench, measurements, PROBE_S)
-        if measurements.has_queue:
+        if measurements.has_queue:  # A probe had enough queries to show how the server works.
             confirm(bench, measurements)
     return measurements
 
@@ -214,9 +207,7 @@ def estimate(bench: SearchBench) -> Measurements:
 def confirm(bench: SearchBench, measurements: Measurements) -> None:
     """Probe the candidate: the rate that a full test should keep by all measurements so far.
 
-    No probe is needed if the candidate is 0, or if the last probe had nearly the same rate. The candidate then counts
-    as confirmed, and so it does after its probe: the estimate can give a narrow range around it. If the probe does not
-    fit in the time left, the candidate stays unconfirmed.
+    If the probe does not fit in the time left, the candidate stays unconfirmed.
     """
     candidate = measurements.candidate
     is_confirmed_already = not candidate.rate or abs(candidate.rate / measurements.last.load - 1) <= SAME_RATE_SHARE
@@ -232,8 +223,7 @@ def confirm(bench: SearchBench, measurements: Measurements) -> None:
 def search(bench: SearchBench) -> Measurements:
     """Measure a server until the candidate (the rate for the full test) agrees with the rate of the last probe.
 
-    A probe is repeated if the server's speed changed during it, or if each query waited too long. Returns the
-    measurements so far if a further probe would not help, or does not fit in the time left.
+    Returns the measurements so far if a further probe would not help, or does not fit in the time left.
     """
     measurements, repeats_left = Measurements(bench.goal), MOST_REPEATS
     measure(bench, measurements, SATURATED_S)

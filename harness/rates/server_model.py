@@ -100,10 +100,9 @@ class ServerModel(NamedTuple):
         return max(self.saturated.completed * self.saturated.answer_s, 1.0)
 
     def highest_rate(self, goal: Goal) -> float:
-        """Return the highest rate in queries/s that a full test should keep.
+        """Return the highest rate in queries/s that a full test should keep, by simulation.
 
-        It is 0 if a request that runs alone is over a limit. It is infinity if nothing shows a highest rate. Else it
-        follows from the limit that is reached first (`limits`), by simulation.
+        0 if a request that runs alone is over a limit, infinity if nothing shows a highest rate.
         """
         if self.lone.is_over(goal):
             return 0.0
@@ -115,8 +114,7 @@ class ServerModel(NamedTuple):
         """Estimate the highest rate for a full test from the p99 of another test; infinity if they show no limit.
 
         `shares` are the p99 of TTFT and of TPOT in the other test, as shares of their limits. `test_goal` describes
-        that test with its own length, and `goal` the full test. The lower of two estimates is returned: one by the
-        model, and one by TTFT alone.
+        that test with its own length, and `goal` the full test.
         """
         ttft_share, tpot_share = shares
         limits = self.limits(goal)
@@ -134,9 +132,9 @@ class ServerModel(NamedTuple):
     def rate_by_late_ttft(self, test: Outcome, ttft_share: float) -> float:
         """Return the highest rate by a TTFT over its limit that the model does not explain; infinity without one.
 
-        Without a cap on running requests, no query waits in the model. If TTFT is over its limit even so, the rate
-        follows from TTFT and the capacity alone. `ttft_share` is the p99 of TTFT as a share of its limit.
+        `ttft_share` is the p99 of TTFT as a share of its limit.
         """
+        # Without a cap on running requests, no query waits in the model.
         is_unexplained = ttft_share > 1 and not self.is_capped
         if not is_unexplained or not test.rate < self.capacity < inf:
             return inf
@@ -162,8 +160,7 @@ class ServerModel(NamedTuple):
     def capped_engine(self) -> EngineModel:
         """The model of an engine that caps the number of running requests.
 
-        Usually an answer takes longer beside others. If the engine runs only one request at a time, or if no slowdown
-        was measured, each answer takes the time that was measured at the cap.
+        Usually an answer takes longer beside others.
         """
         most_running = self.running_at_cap
         # The time of an answer beside as many others as the cap allows, by Little's law: `capped_capacity` is the rate

@@ -233,8 +233,8 @@ class Simulation:
     def answers(self) -> SimulatedTimes:
         """The times of the answers by the step in which they began, without the time of the answers' own prompts.
 
-        Answers that have not ended are left out. Each time is multiplied by a random factor with the model's `scatter`,
-        which is the standard deviation of the factor's logarithm.
+        Answers that have not ended are left out. The times vary by a random factor, whose logarithm has the standard
+        deviation `scatter` of the model.
         """
         answer_steps = self.answer_steps
         step_begins_s = np.array(self.clocks[1:])  # The first clock is the beginning of the test.
@@ -250,11 +250,10 @@ class Simulation:
 
 
 def waits_by_step(arrived: Any, begun: Any, step_begins_s: Any, prompt_s: Any) -> Any:
-    """Return for each step of a test how long the queries wait that arrived in it, in seconds.
+    """Return for each step of a test how long the queries that arrived in it wait until their prompts are computed.
 
-    A wait ends when the query's prompt is computed, together with all other prompts that begin in the same step. All
-    queries of a step count as its last query. Each argument has a value for each step: how many queries arrived, how
-    many began, when the step began, and how long the prompts took that began in it.
+    All times are in seconds. Each argument has a value for each step: how many queries arrived, how many began, when
+    the step began, and how long the prompts took that began in it.
     """
     # Queries begin in the order of their arrival. So the last query of a step begins in the step with which as many
     # queries have begun as had arrived.
@@ -284,10 +283,9 @@ class Arrivals:
             self.tests = KNOWN_TESTS
 
     def until(self, end_s: Any, step_s: Any) -> Any:
-        """Return how many queries arrive in each test in the step that ends at `end_s` and takes `step_s` seconds.
+        """Return how many queries arrive in the step that ends at `end_s` and takes `step_s` seconds, in each test.
 
-        The number is drawn by chance. If LoadGen's arrival times are known, it is counted instead: the arrivals up to
-        `end_s`, less those of earlier calls (`arrived_before`). So this must be called for the steps in their order.
+        Must be called for the steps in their order, as arrivals of earlier calls are not counted again.
         """
         if self.times is None:
             return self.random.poisson(self.rate * step_s)

@@ -45,16 +45,13 @@ class TolerantEngine:
     """
 
     def __init__(self, engine: Engine, max_failed: str, requests: int, is_probe: bool = False) -> None:
-        """Wrap an engine for a trial of so many requests. `max_failed` is the value of --max-failed.
-
-        If the value allows no failed request at all, the trial allows none either. Else the trial allows at least one,
-        even if the allowed share of its few requests is less than one.
-        """
+        """Wrap an engine for a trial of `requests` requests. `max_failed` is the value of --max-failed."""
         self.engine = engine
         self.is_probe = is_probe
         self.failures_left = 0
         self.rule = ""  # what --max-failed allows of this trial, as the end of an error message
         if allows_failures(max_failed):
+            # At least one, even if the allowed share of the few requests is less than one.
             self.failures_left = max(1, failure_allowance(max_failed, requests))
             self.rule = (
                 f"; --max-failed {max_failed}: {self.failures_left} of the {requests} requests of the trial before a "
@@ -72,9 +69,8 @@ class TolerantEngine:
     ) -> TokenStream:
         """Yield the engine's tokens for a prompt. A request that fails ends without further tokens.
 
-        A refusal by a full server counts as a failure; if the trial is a probe, the refusal is only noted. Raises
-        EndpointError if more requests failed than may fail. `admission` notes of each request when it was sent, and
-        when it was answered or refused. All parameters are those of the engine's own `stream`.
+        The parameters are those of the engine's own `stream`. Raises EndpointError if more requests failed than may
+        fail.
         """
         request = self.admission.note_sent(time.perf_counter())
         try:
@@ -108,9 +104,7 @@ class TolerantEngine:
 async def run_trial(plan: Plan, engine: TolerantEngine, prompts: Sequence[Prompt], at_once: int) -> Trial:
     """Warm up on a few prompts, then send all prompts as the run itself will, and return how fast answers came.
 
-    `at_once` is the engine's concurrency. The trial ends when all are answered, or after TRIAL_S seconds with the
-    answers so far. If none came by then, the trial waits for the first answer. At its end, requests under way are
-    cancelled. Raises EngineError, or EndpointError if no request was answered.
+    `at_once` is the engine's concurrency. Raises EngineError, or EndpointError if no request was answered.
     """
     sender = trial_sender(plan, at_once)
 
@@ -122,6 +116,7 @@ async def run_trial(plan: Plan, engine: TolerantEngine, prompts: Sequence[Prompt
     begin, before = time.perf_counter(), engine.answered  # The answers to the warm-up do not count.
     work = asyncio.ensure_future(sender.send(prompts, answer))
     try:
+        # The trial ends when all are answered, or after TRIAL_S seconds if an answer came by then.
         await asyncio.wait([work], timeout=TRIAL_S)
         while engine.answered == before and not work.done():
             await asyncio.wait([work], timeout=WATCH_INTERVAL_S)
