@@ -120,11 +120,10 @@ SAMPLE_COLUMNS = ("index", "prompt_tokens", "new_tokens", "stop", *ROUGE, "chara
 
 
 def judge_scores(rows: Sequence[Row], task: Task, high_accuracy: bool = False) -> list[ScoreCheck]:
-    """Check each score against its bounds, and return a check for each score that has bounds.
+    """Return a check for each score that has bounds. `high_accuracy` asks for MLPerf's stricter bounds.
 
-    If all samples ran, the score itself must keep the bounds, as in the official rule. If only a part ran, the
-    bootstrap interval of the score must keep them; with very few samples, the check is inconclusive. `rows` has the
-    scores of each sample. `high_accuracy` asks for MLPerf's stricter bounds.
+    `rows` has the scores of each sample. If only a part of the samples ran, the bootstrap interval of a score must keep
+    the bounds.
     """
     scores, limits = totals(rows), bounds(task.reference, high_accuracy)
     share_run = len(rows) / task.samples
@@ -194,9 +193,8 @@ def worst_verdict(checks: Sequence[ScoreCheck]) -> GateResult:
 def load_again(plan: Plan, scores: ScoresFile) -> tuple[sample_library.Library, Tokenizer]:
     """Load the samples and the tokenizer, so that the scores of a run can be computed again.
 
-    The samples are those of the run's own workload file or, without one, MLPerf's articles. Raises UsageError if the
-    run used another sentence splitter, with which the scores would differ, and BenchmarkError if the samples or the
-    tokenizer cannot be loaded.
+    Raises UsageError if the run used another sentence splitter, with which the scores would differ, and BenchmarkError
+    if the samples or the tokenizer cannot be loaded.
     """
     splitter, _ = sentence_splitter()
     if scores.splitter != splitter:

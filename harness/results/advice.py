@@ -17,11 +17,7 @@ DELAY_SHARE = 0.05  # share of TTFT p99; a longer delay of the client is worth a
 
 
 def findings(summary: Summary) -> list[str]:
-    """Return sentences on what limited a run's performance test, and what to try. There must be such a test.
-
-    In this order: what to try, whether the speed drifted, what limits the speed, and the slow kernels of the profile if
-    the run was profiled.
-    """
+    """Return sentences on what limited a run's performance test, and what to try. There must be such a test."""
     test = summary.result
     assert test
     sentences = [f"What to try: {remedy}." for remedy in advice(test)]
@@ -48,11 +44,7 @@ def limits_of(summary: Summary) -> dict[str, str]:
 
 
 def client_warning(test: Outcome) -> str:
-    """Return a warning if this client's own delay falsifies the figures; empty if it does not or is not known.
-
-    At fixed concurrency, the delay leaves a request slot idle between two requests, which lowers the speed. In any
-    other test, the delay comes before a request is sent, so it is part of TTFT.
-    """
+    """Return a warning if this client's own delay falsifies the figures; empty if it does not or is not known."""
     details = test.details
     delay, latency, ttft = details.client_delay_ms, details.whole.latency_ms, details.whole.ttft_ms
     if delay is None:
@@ -60,6 +52,7 @@ def client_warning(test: Outcome) -> str:
     delay_text = f"{tail_name('delay', test.is_few)} {number(delay.p99, 3)} ms"
     has_fixed_concurrency = bool(details.concurrency)
     if has_fixed_concurrency and latency:
+        # The delay leaves a slot for requests idle between two requests, which lowers the speed.
         idle_share = delay.mean / (delay.mean + latency.mean)
         if idle_share <= IDLE_SHARE:
             return ""
@@ -78,11 +71,9 @@ def client_warning(test: Outcome) -> str:
 
 
 def bound_sentences(test: Outcome, limits: Mapping[str, str]) -> list[str]:
-    """Return sentences on what was used up, the strongest limit first.
+    """Return sentences on what was used up, the strongest limit first, or that nothing was or nothing is known.
 
-    The sentences say so if nothing was recorded. If nothing was used up, they say that the machine was busy or, if it
-    was not, name the resources that were recorded and those that were not. `limits` maps what may limit the speed to
-    the quantity that shows it.
+    `limits` maps what may limit the speed to the quantity that shows it.
     """
     details = test.details
     if not details.usage:

@@ -89,9 +89,8 @@ class CardLimits(FrozenModel):
     def of(cls, config: EngineConfig, gpus: Sequence[GPU]) -> Self:
         """Return the limits that the GPUs' data sheet sets for a model.
 
-        The arithmetic is that of all GPUs, which limits the speed of a full machine. The bandwidth is that of the GPUs
-        of one copy of the model, which limits the speed of a single request. A limit is None if a fact is missing, or
-        if the limit does not apply. `missing` says why. Raises UsageError if the model's config cannot be read.
+        A limit is None if a fact is missing, which `missing` names, or if the limit does not apply. Raises UsageError
+        if the model's config cannot be read.
         """
         shape, stored_bytes = load_shape(config), checkpoint.weight_bytes(config)
         gpus_per_copy, copies = parallelism(config, gpus, stored_bytes)
@@ -244,8 +243,8 @@ def arithmetic_of(config: EngineConfig) -> str:
 def missing_facts(names: Sequence[str], arithmetic: str, has_sheet: bool, has_peak: bool) -> Iterator[str]:
     """Yield a sentence on the first fact that is missing to compute the limits; nothing if all facts are known.
 
-    `names` are the different models of the GPUs, and `has_sheet` tells that their data sheet is here. `arithmetic` is
-    the format of matrix products, or empty, and `has_peak` tells that the data sheet has a rate in this format.
+    `names` are the different models of the GPUs, and `has_sheet` tells that their data sheet is here. `has_peak` tells
+    that the sheet has a rate of `arithmetic`, the format of matrix products, which may be empty.
     """
     if not names:
         yield "no GPU is visible, so arithmetic, memory and bandwidth are not known"

@@ -65,9 +65,8 @@ class Change(NamedTuple):
         """Return this change of a speed, with an interval that allows for other programs on the machine.
 
         `taken_before` and `taken_after` are the largest shares of the processors that other programs took during a run
-        of each side. On an idle machine a run would have been at least as fast, and at most 1 / (1 - share) times as
-        fast. The interval is widened to hold all of these speeds. This allows for the time of the processors only, not
-        for shared caches and memory. With too few runs, the interval is from 0 to infinity, which stands for none.
+        of each side. On an idle machine, a run would have been up to 1 / (1 - share) times as fast. Shared caches and
+        memory are not allowed for. With too few runs, the interval is 0 to infinity, which stands for none.
         """
         if self.has_too_few_runs:  # They do not show the scatter that other programs cause, even unnoticed ones.
             return self._replace(low=0.0, high=inf)
@@ -150,11 +149,7 @@ class Change(NamedTuple):
         return f"{mean} % ({low} to {high} %)"
 
     def describe(self, metric: Metric) -> str:
-        """Return the change in words with its interval and its basis, such as "19 % faster (5 to 25 %, 4 of 4 pairs)".
-
-        If the sides are equal, if the change has no interval, or if it is unclear, the words say that instead. A very
-        large change is given as a multiple, such as "twice as fast".
-        """
+        """Return the change in words with its interval and its basis, as in "19 % faster (5 to 25 %, 4 of 4 pairs)"."""
         more, less, as_much = metric.words  # such as faster, slower, as fast
         change = self.speed_change(metric)  # For a time, less is better, but its speed is higher.
         if change.effect == "equal":
@@ -174,6 +169,7 @@ class Change(NamedTuple):
             unit, comparison = "%", f"{size} % {direction}"
         else:
             size, low, high = (number(ratio, 2) for ratio in (change.mean, change.low, change.high))
+            # such as "twice as fast"
             multiple = MULTIPLE_WORDS.get(size, f"{size} times")
             unit, comparison = "times", f"{multiple} {as_much}"
         if low == high:  # Rounded, the ends of the interval are the same text.

@@ -115,8 +115,7 @@ def report_claims(folder: Path) -> tuple[list[str], bool]:
     """Check the claims of a run, or of LoadGen logs without a run.
 
     A claim is a figure as it is stated, beside the same figure recomputed from its source. Returns the lines to print,
-    and whether no claim differs. For bare logs, the lines begin with notes on how to read them. Raises LogError or
-    UsageError if the files cannot be read.
+    and whether no claim differs. Raises LogError or UsageError if the files cannot be read.
     """
     lines = list[str]()
     if (folder / SUMMARY_FILE).is_file():
@@ -144,12 +143,7 @@ def verify_run(folder: Path) -> list[Claim]:
 
 
 def claims_of(folder: Path) -> Iterator[Claim]:
-    """Yield the claims of a run: its parts, the order of its times, its rates, figures recomputed from its logs, its
-    files, and LoadGen's summaries.
-
-    A test whose logs cannot be read is a claim that differs. An older summary has no digests, so its files are not
-    claimed.
-    """
+    """Yield the claims of a run: its parts, its times, its rates, its figures, its files, and LoadGen's summaries."""
     summary: Any = files.read_json(folder / SUMMARY_FILE)
     config: Any = files.read_json(folder / "config.json")
     status: Any = files.read_json(folder / "status.json")
@@ -172,7 +166,7 @@ def claims_of(folder: Path) -> Iterator[Claim]:
         if isinstance(value, int | float):
             yield from figure_claims(path_in_run, value, recomputed)
     stored_digests = summary.get("digests")
-    if stored_digests:
+    if stored_digests:  # An older summary has none.
         yield from digest_claims(folder, stored_digests)
     for log_path in sorted(folder.rglob(log_entries.DETAIL)):
         yield from summary_claims(log_path.parent)
@@ -218,8 +212,7 @@ def figure_claims(name: str, value: float, recomputed: Sequence[SourceFigures]) 
 def missing_parts(folder: Path, run: Mapping[str, Any], settings: Mapping[str, Any]) -> Iterator[Claim]:
     """Yield a failed claim for each test that the user asked for and that a complete run does not have.
 
-    `folder` is the run folder, `run` is the field "run" of summary.json. A performance test is not missing after a
-    failed accuracy gate, which ends the run unless --no-exit-on-accuracy-fail was given.
+    `folder` is the run folder, `run` is the field "run" of summary.json.
     """
     # The result of a curve may be an earlier level's, so the summary does not show that the performance test is gone.
     has_part = {
@@ -238,9 +231,8 @@ def missing_parts(folder: Path, run: Mapping[str, Any], settings: Mapping[str, A
 def tests_of(folder: Path, run: Any, config: Any) -> Iterator[tuple[str, Path, Any]]:
     """Yield the name in the summary, the log folder and the concurrency of each test.
 
-    `folder` is the run folder, `run` is the field "run" of summary.json, and `config` is the content of config.json.
-    The concurrency is needed to compute where the steady part of a test begins. It is None if the figures of a test are
-    those of the whole test.
+    `run` is the field "run" of summary.json, and `config` is the content of config.json. The concurrency is None if the
+    figures of a test are those of the whole test, not of its steady part.
     """
     performance = run.get("performance")
     if performance:
@@ -269,17 +261,16 @@ def compare_data(name: str, stated: object, source: str, recomputed: object) -> 
 
 
 def digest_claims(folder: Path, stored: Mapping[str, str]) -> Iterator[Claim]:
-    """Yield the claims that the files are as the run left them, by the SHA-256 that it stored of each file (`stored`).
+    """Yield the claims that the files are as the run left them, by the SHA-256 of each file (`stored`).
 
-    A program may since have saved a file's text in another form, such as with other line ends. Such a file counts as
-    unchanged, and one more claim names the form and the number of files that have it. Files that macOS or Windows add
-    count as unchanged, too.
+    A file counts as unchanged if a program saved its text in another form, such as with other line ends; one more claim
+    names the form.
     """
     current = file_digests(folder)
     names_by_form: dict[str, list[str]] = {}
     for name, digest in stored.items():
         is_changed = name in current and current[name] != digest
-        if is_litter(Path(name)):  # Such a file counts as unchanged.
+        if is_litter(Path(name)):  # macOS or Windows added this file, so it counts as unchanged.
             current[name] = digest
         elif is_changed:
             form = form_of(folder / name, digest)
@@ -462,8 +453,7 @@ def remarks(folder: Path) -> Iterator[str]:
 def summary_claims(folder: Path) -> Iterator[Claim]:
     """Yield the claims that LoadGen's summary for people agrees with its detail log.
 
-    A figure that the log does not have is not claimed. A summary that is empty, or that lacks a label of SUMMARY_HEAD,
-    is a claim that differs. Raises LogError if the log is damaged.
+    A figure that the log does not have is not claimed. Raises LogError if the log is damaged.
     """
     logged = dict[frozenset[str], Any]()  # the first value of each label in the detail log
     for key, value, _metadata in log_entries.log_records(folder / log_entries.DETAIL):

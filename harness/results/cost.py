@@ -44,8 +44,7 @@ def capacity(plan: Plan, rate: Measured) -> Capacity | None:
 def cost(price_per_hour: Measured, output: Measured, total: Measured, rate: Measured) -> Cost | None:
     """Return the cost of tokens and requests on a machine at this price an hour; None without a price.
 
-    All rates are per second: `output` of output tokens, `total` of input and output tokens, `rate` of samples. The cost
-    at an unknown rate is None.
+    All rates are per second: `output` of output tokens, `total` of input and output tokens, `rate` of samples.
     """
     if price_per_hour is None:
         return None

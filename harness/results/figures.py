@@ -84,11 +84,7 @@ def figures_of_test(test: TestRun, limits: LatencyLimits | None) -> Figures:
 
 
 def figures_of_steady_part(test: TestRun, limits: LatencyLimits | None) -> Figures | None:
-    """Return the figures of a test without its ramps; None if it has no steady part or its duration is not known.
-
-    If the whole test counts, or if no request was both sent and answered in the steady part, the figures are only the
-    speed of the output and its trend.
-    """
+    """Return the figures of a test without its ramps; None if it has no steady part or its duration is not known."""
     steady_part, duration_s = test.steady, test.result.duration_s
     if steady_part is None or not duration_s:
         return None
@@ -132,10 +128,9 @@ def request_figures(test: TestRun, steady_part: SteadyWindow, limits: LatencyLim
 
 
 def slo_attainment(requests: Sequence[Request], limits: LatencyLimits | None, is_buffered: bool) -> Measured:
-    """Return the percentage of requests that kept the limits of both TTFT and TPOT.
+    """Return the percentage of requests that kept the limits of both TTFT and TPOT. Failed requests exceed them.
 
-    Failed requests count as over the limits. None if there are no limits, if a buffer delivered the tokens, if there
-    are no requests, or if the TTFT of an answer is not known.
+    None without limits or requests, if a buffer delivered the tokens, or if the TTFT of an answer is not known.
     """
     if limits is None or is_buffered or not requests:
         return None

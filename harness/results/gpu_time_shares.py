@@ -18,10 +18,9 @@ SHARES = {  # shares of a GPU's time, in words
 
 
 def gpu_times(test: TestRun, facts: RunFacts) -> list[GpuTime]:
-    """Return the shares of GPU time in each probe, each attempt and, last, the performance test `test` itself.
+    """Return the shares of GPU time (busy, idle, lost to a low clock) in each probe, each attempt and, last, `test`.
 
-    The shares say where the GPUs' time went: busy, idle, or lost because heat or power lowered the clock. Tests whose
-    GPUs reported no load or clock are left out.
+    Tests whose GPUs reported no load or clock are left out.
     """
     names_by_folder = names_of_tests(facts)
     run_folder = next(parent for parent in test.folder.parents if (parent / "config.json").exists())
@@ -54,9 +53,9 @@ def names_of_tests(facts: RunFacts) -> dict[str, str]:
 def shares_of(recordings: Mapping[str, Recording]) -> Iterator[GpuTime]:
     """Yield the shares of GPU time of each recording in percent. `recordings` are by the folder of the test.
 
-    A recording without a reading is left out. The maximum clock is the one that NVML allows or, if that is not known,
-    the highest clock in any of the recordings.
+    A recording without a reading is left out.
     """
+    # NVML's limit of the clock is used or, if it is not known, the highest clock in any recording.
     nvml_clock = highest_of_all(recordings, "max_clock_mhz")
     max_clock = nvml_clock or highest_of_all(recordings, "clock_mhz")
     for folder, recording in recordings.items():
@@ -80,8 +79,7 @@ def highest_of_all(recordings: Mapping[str, Recording], name: str) -> float:
 def seconds_by_use(recording: Recording, max_clock: float) -> dict[str, float]:
     """Return the seconds of all GPUs together by their use, with the keys of SHARES.
 
-    If heat or power lowered the clock, the work would have taken less time at `max_clock`. The difference counts as
-    lost to heat, or else to power. Times without a reading of load and clock are left out.
+    Times without a reading of load and clock are left out.
     """
     spent = dict.fromkeys(SHARES, 0.0)
     waiting = recording.column("requests_waiting")
@@ -99,6 +97,7 @@ def seconds_by_use(recording: Recording, max_clock: float) -> dict[str, float]:
             if load_percent is None or mhz is None:
                 continue
             busy_s, lost_s = seconds * load_percent / 100, 0.0
+            # At the maximum clock, the work would have taken less time.
             if max_clock and (hot_percent or capped_percent):
                 lost_s = busy_s * max(0.0, 1 - mhz / max_clock)
             # A GPU without requests may be idle. One that is idle while requests wait loses time.

@@ -23,10 +23,8 @@ def range_in_earlier_runs(
 ) -> str:
     """Return in words how far the metric `name` ranged in earlier runs with the same settings, work and GPUs.
 
-    The range shows how far the next run may differ, which the interval of a single test cannot show. `run_line` is the
-    run's own line of the history, `lines` are those of earlier runs, and `label` is the metric's unit. Empty if the run
-    itself has no valid test. Invalid earlier runs and those on a busy machine are left out. Without any earlier run,
-    the text says so.
+    `run_line` is the run's own line of the history, `lines` are those of earlier runs, and `label` is the metric's
+    unit. Empty if the run itself has no valid test. Invalid earlier runs and runs on a busy machine are left out.
     """
     # A busy machine in this run does not matter here; as a difference, it would rule out every earlier run.
     run = Comparable.from_history(run_line)._replace(busyness={})

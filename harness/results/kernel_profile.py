@@ -171,9 +171,7 @@ class Profile(schema.File):
 def profile_of(folder: Path) -> Profile:
     """Return one profile of all traces in a folder. Each worker of the engine leaves a trace.
 
-    If any trace has a kernel, only kernels count, else the operators of the CPU. Their time is added up by kind, and by
-    name for the LARGEST_KERNELS largest. Raises UsageError if there is no trace, a trace is cut, or none has a kernel
-    or an operator.
+    Raises UsageError if there is no trace, a trace is cut, or none has a kernel or an operator.
     """
     paths = sorted(folder.glob(PATTERN))
     if not paths:
@@ -213,8 +211,7 @@ def span_of(events: Sequence[Event]) -> float:
 def mean_counts(traces: Sequence[Mapping[str, Sequence[Event]]]) -> dict[str, Any]:
     """Return the profile's mean token counts of a step, which vLLM writes into the names of its steps.
 
-    `traces` has the events of each worker, by category. STEP_COUNTS has the fields and the patterns of the counts. A
-    field without any count is left out.
+    `traces` has the events of each worker, by category. A field without any count is left out.
     """
     names = []
     for trace in traces:
@@ -254,10 +251,9 @@ def gpu_activity(events: Sequence[Event]) -> dict[str, Any]:
 
 
 def step_figures(annotations: Sequence[Sequence[Event]]) -> tuple[int | None, float | None]:
-    """Return the number of the engine's steps, and the median time between two steps in milliseconds.
+    """Return the most steps of any worker, and the median time between two steps of all workers in milliseconds.
 
-    `annotations` has the annotated events of each worker. The number is that of the worker with the most steps, and the
-    median is over all workers. Either is None if no trace shows it.
+    `annotations` has the annotated events of each worker. Either figure is None if no trace shows it.
     """
     counts = []
     spacings_us = []

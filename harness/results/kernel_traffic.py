@@ -55,12 +55,9 @@ WRITES_8_BITS = "quant|clamp|fp8"  # a pattern of the names of kernels whose out
 
 
 def with_traffic(profile: Profile, plan: Plan) -> Profile:
-    """Return the profile with the bytes that its largest kernels move, as far as they are known.
-
-    The profile is returned unchanged if the GPU has no data sheet here, or if the bytes do not follow from the shape of
-    Llama-3.1-8B: for another model, for one that is split over GPUs, and for speculation.
-    """
+    """Return the profile with the bytes that its largest kernels move, as far as they are known."""
     card, state = card_of([gpu.name for gpu in nvml.gpus()]), plan.engine_state
+    # The bytes follow only from the shape of Llama-3.1-8B on a single GPU, without speculation.
     has_known_shape = plan.reference_model and plan.tensor_parallel_size <= 1 and not state.speculation
     if card is None or not has_known_shape:
         return profile

@@ -37,16 +37,15 @@ def mean_by_time(speeds: Sequence[Measured], seconds: Sequence[float]) -> Measur
 def level_of(tests: Sequence[TestRun], plan: Plan, run: Path) -> Outcome:
     """Return the outcome of a level, which is a number of requests in flight, from all tests at this level.
 
-    Speeds are means over the tests. Latencies are of the requests of all tests together, and decide whether the level
-    keeps the limits. Tests in which a buffer held answers back are left out of the latencies if there are others, since
-    TTFT and TPOT do not describe the engine there. Fields of a single test, such as the folder of its logs, are those
-    of the longest test. `plan` is the plan at this level, and `run` is the run folder.
+    Speeds are means over the tests. Latencies are of the requests of all tests together. Fields of a single test, such
+    as the folder of its logs, are those of the longest test. `run` is the run folder.
     """
     outcomes = [outcome_of(test, plan, run) for test in tests]
     if len(outcomes) == 1:
         return outcomes[0]
     seconds = [seconds_of(test) for test in tests]
     longest = outcomes[seconds.index(max(seconds))]
+    # If a buffer held answers back, TTFT and TPOT do not describe the engine.
     unbuffered_tests = [test for test in tests if not test.is_buffered]
     timed_tests = unbuffered_tests or tests
     requests = [*chain.from_iterable(test.counted_requests for test in timed_tests)]

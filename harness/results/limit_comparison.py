@@ -29,12 +29,11 @@ class LimitComparison(NamedTuple):
 def comparisons(facts: RunFacts, test: Outcome) -> list[LimitComparison]:
     """Return the computed limits of a run's GPUs, each beside the measured value.
 
-    Empty if the run used no GPU of this machine, if its lengths were not recorded, or if the engine may do less work
-    than the limits count: by speculation (several tokens a step), or by prefix caching, also if it is not known whether
-    prefixes were cached.
+    Empty if the run used no GPU of this machine, or if its lengths were not recorded.
     """
     state, limits, lengths = facts.plan.engine_state, facts.card_limits, mean_lengths(test)
     may_cache_prefixes = state.prefix_caching is not False  # None: not known
+    # With speculation or prefix caching, the engine may do less work than the limits count.
     if limits is None or lengths is None or state.speculation or may_cache_prefixes:
         return []
     return list(measured_limits(limits, lengths, test))
@@ -49,15 +48,15 @@ def mean_lengths(test: Outcome) -> MeanLengths | None:
 
 
 def measured_limits(limits: CardLimits, lengths: MeanLengths, test: Outcome) -> Iterator[LimitComparison]:
-    """Yield each limit that is known and whose quantity the test measured. `lengths` are those of prompts and answers.
+    """Yield each limit that is known and whose quantity the test measured.
 
-    The limits are of samples/s, tokens/s of one request, and sequences in the KV cache. If a buffer delivered the
-    tokens, their time is not the engine's, so the tokens/s are left out.
+    `lengths` are those of prompts and answers.
     """
     rate = limits.samples_per_s(lengths)
     if rate and test.samples_per_sec:
         yield LimitComparison("samples/s", rate, test.samples_per_sec)
     speed = limits.request_tokens_per_s(lengths)
+    # If a buffer delivered the tokens, their time is not the engine's.
     if speed and test.tpot_ms.p50 and not test.is_buffered:
         yield LimitComparison("tokens/s of one request (1,000 / TPOT p50)", speed, 1000 / test.tpot_ms.p50)
     count = limits.sequences(lengths)
@@ -77,10 +76,10 @@ def comparison_table(comparisons: list[LimitComparison]) -> Table:
 
 
 def gap_kernels(profile: Profile | None) -> str:
-    """Return a sentence on the kind of kernels that takes the most time beside matrix products.
+    """Return a sentence on the kind of kernels that takes the most time beside matrix products; empty if there is none.
 
-    The limits count matrix products alone, so this kind explains the largest part of the gap between a limit and the
-    measured value. Empty without a profile of a GPU, or if it has no other kind.
+    The limits count matrix products alone, so this kind explains most of the gap between a limit and the measured
+    value.
     """
     if profile is None or profile.device != "GPU":
         return ""

@@ -49,8 +49,7 @@ class LoadEffect(FrozenModel):
 def effect_of_load(test: TestRun) -> LoadEffect | None:
     """Return what other programs cost a test in its steady part. None if that is not recorded, or cannot be told.
 
-    The cost cannot be told if the test is short, or if the load hardly varied: a load that is always the same leaves no
-    trace in the course of the speed, although it may cost much of it.
+    A load that hardly varies leaves no trace in the course of the speed, although it may cost much of it.
     """
     if test.steady is None:
         return None
@@ -78,11 +77,10 @@ def blocks_of(recording: Recording, begin_s: float, end_s: float) -> tuple[list[
 
 
 def half_width_of_slope(slope: float, load_offsets: Sequence[float], speed_offsets: Sequence[float]) -> float:
-    """Return half the width of the interval of a fitted slope. The offsets are those that it was fitted to.
+    """Return half the width of the interval of a slope that was fitted to the offsets.
 
-    They are what is left of loads and speeds once their means and their trends over time are taken out.
-    Neighbouring blocks of time resemble each other, so that they tell less than independent ones. The interval is wider
-    by the factor that follows from the correlation of neighbours (Bartlett 1935).
+    The offsets are what is left of loads and speeds without their means and their trends over time. Blocks of time
+    resemble their neighbours, which widens the interval (Bartlett 1935).
     """
     residuals = [speed - slope * load for load, speed in zip(load_offsets, speed_offsets, strict=True)]
     correlation = lag_correlation(residuals) * lag_correlation(load_offsets)  # Neither factor is negative.
@@ -99,9 +97,8 @@ def half_width_of_slope(slope: float, load_offsets: Sequence[float], speed_offse
 def fitted_effect(loads: Sequence[float], speeds: Sequence[float]) -> LoadEffect | None:
     """Return the effect of other programs' load on the speed, by the straight line through both that fits best.
 
-    `loads` and `speeds` are those of consecutive blocks. A trend over time is first taken out of both. None if there
-    are fewer than FEWEST_BLOCKS, if the load hardly varied or only rose or fell over time, or if the line puts the
-    speed without load at 0 or below.
+    `loads` and `speeds` are those of consecutive blocks. None if there are too few blocks, if the load hardly varied or
+    only rose or fell, or if the line puts the speed without load at 0 or below.
     """
     if len(loads) < FEWEST_BLOCKS or pstdev(loads) < LEAST_VARIATION:
         return None

@@ -75,8 +75,7 @@ class Metric(NamedTuple):
     def figure(self, source: Summary | Outcome) -> Figure:
         """Return the metric's value of a run (a Summary) or of a single test, with the doubts that apply to it.
 
-        A run's value is that of its result. The value is None if there is no test or the metric does not apply to the
-        run.
+        The value is None if there is no test or the metric does not apply to the run.
         """
         is_of_test = self.path.startswith(TEST_PATH)
         if not is_of_test:  # This is a score or the like, about which there are no doubts.
@@ -161,16 +160,13 @@ class Metric(NamedTuple):
 
 
 def outcome_value(outcome: Outcome, steps: Sequence[str]) -> Measured:
-    """Return a number of a test's outcome. `steps` is its path in summary.json, below `run.performance`.
-
-    In the file, `run.performance` is one flat object. An outcome has the same values in several objects, so the first
-    that has the value is taken. None if no object has it.
-    """
+    """Return a number of a test's outcome, or None. `steps` is its path in summary.json, below `run.performance`."""
     field, *further_steps = steps
     if field == "steady" and further_steps == ["tokens_per_sec"]:  # A metric of its own, beside the speed that counts.
         return number_at(outcome.details.steady, further_steps)
     if field == "steady":  # Any other metric of the steady part is read from the figures that count.
         return outcome_value(outcome, further_steps)
+    # `run.performance` is one flat object. An outcome has the same values in several objects.
     details = outcome.details
     objects: tuple[object, ...] = (outcome, details.counted, details.machine)
     if outcome.is_own and field in TestDetails.model_fields:  # Only the run's own test has details.

@@ -132,14 +132,13 @@ class Queue:
     def shared_capacity(self, alone_s: float) -> float:
         """Estimate the rate in queries/s at which answers would take forever, from how much concurrency slows them.
 
-        `alone_s` is the time per token of an answer that runs alone. An answer among others takes longer by the time
-        that the server needs for the queries meanwhile: their number / capacity. Returns infinity if concurrency does
-        not slow answers, or slows them by no more than NEGLIGIBLE_SLOWDOWN_SHARE.
+        `alone_s` is the time per token of an answer that runs alone. Infinity if concurrency hardly slows answers.
         """
         slowdown_s = self.answer_s - alone_s * self.tokens
         queries_meanwhile = self.beside
         if slowdown_s <= NEGLIGIBLE_SLOWDOWN_SHARE * self.answer_s or queries_meanwhile <= 0:
             return inf
+        # An answer takes longer by the time that the server needs for the queries meanwhile: their number / capacity.
         return queries_meanwhile / slowdown_s
 
 
@@ -347,8 +346,8 @@ class Outcome(FrozenModel):
     def tokens_per_sec_per_user(self) -> Measured:
         """1,000 / TPOT p90 in ms, as MLPerf Endpoints defines it.
 
-        None if the load is not a number of requests in flight, since only these stand for users. None also if TPOT is
-        not known, or if answers came in bursts: TPOT is then that of a buffer, not of the engine.
+        None if TPOT is not known or a buffer's, or if the load is not a number of requests in flight, which stand for
+        users.
         """
         has_users = self.unit == ClosedLoop.unit
         if not has_users or self.is_buffered or not self.tpot_ms.p90:
@@ -478,10 +477,9 @@ def speed_of(outcome: Outcome) -> float:
 def deciding_tests(outcomes: Iterable[Outcome]) -> list[Outcome]:
     """Return the test that decides about each load, sorted by load.
 
-    Tests of a load must be in the order in which they ran. The last test of a load replaces the earlier ones: in a
-    search it was run to confirm the first test or to settle a contradiction, and at the run's own level it is the run's
-    test.
+    Tests of a load must be in the order in which they ran.
     """
+    # In a search, the last test was run to confirm the first test or to settle a contradiction.
     last_by_load = {}
     for outcome in outcomes:
         last_by_load[outcome.load] = outcome
@@ -489,10 +487,10 @@ def deciding_tests(outcomes: Iterable[Outcome]) -> list[Outcome]:
 
 
 def kept_below_failures(outcomes: Iterable[Outcome]) -> list[Outcome]:
-    """Return the tests that kept their limits at a load below all loads that did not, sorted by load.
+    """Return the tests that kept their limits at a load below all loads that failed, sorted by load.
 
-    A load above one that failed does not count: a short probe may keep limits that a full test at a lower rate breaks.
-    A test that was only too short for LoadGen's verdict did not fail.
+    A short probe may keep limits that a full test at a lower rate breaks. A test that was only too short for LoadGen's
+    verdict did not fail.
     """
     tests = sorted(outcomes, key=load_of)
     failed_loads = [test.load for test in tests if not test.has_kept and not test.is_short]

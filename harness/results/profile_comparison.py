@@ -27,8 +27,7 @@ ProfileRow = tuple[str, str, tuple[ProfileValue, ...]]  # name, label, and each 
 def side_by_side(profiles: Sequence[Profile | None]) -> list[ProfileRow]:
     """Return the rows of a table that compares profiles: why each failed, each figure, and the time of each kind.
 
-    Kinds are those of kernels, in the order of the first profile, then those that only later profiles have. A run
-    without a profile has None in every row.
+    Kinds are those of kernels. A run without a profile has None in every row.
     """
     filled_profiles = [profile or Profile() for profile in profiles]  # an empty profile for a run without one
     failures = tuple(profile.failure or None for profile in filled_profiles)

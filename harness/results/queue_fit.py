@@ -76,10 +76,8 @@ def queue_from_times(
 ) -> Queue | None:
     """Return the queue in the second half of the time in which requests were sent.
 
-    None for too few requests, and if all were sent at once. The queue has the rates at which requests came and were
-    completed, its growth, and what a least-squares fit says of the server's speed. The arguments have for each request:
-    the second at which it was issued, the seconds from then to its first token, the second at which it was done, and
-    its tokens.
+    None for too few requests, and if all were sent at once. The arguments have for each request: the second at which it
+    was issued, the seconds from then to its first token, the second at which it was done, and its tokens.
     """
     import numpy as np
 
@@ -116,9 +114,7 @@ def queue_from_times(
 def counted_answers(completions: "Array", edges: "Array", first_token: "Array", done: "Array") -> "Array":
     """Return the number of answers that counts for each block of time, by which the rate of completions is measured.
 
-    Usually these are the `completions`, the answers that ended in the block. But if as many answers run at the end as
-    at the beginning, answers end in waves, and the number that ends in a block depends on the wave. The parts of all
-    answers that were made in the block are counted instead. `edges` are the times between the blocks, `first_token` and
+    `completions` are the answers that ended in each block, `edges` the times between the blocks, `first_token` and
     `done` the times of each answer, all in seconds.
     """
     import numpy as np
@@ -127,6 +123,8 @@ def counted_answers(completions: "Array", edges: "Array", first_token: "Array", 
     is_concurrency_constant = abs(running_at_end - running_at_begin) <= EVEN_SHARE * running_at_begin
     if not is_concurrency_constant:
         return completions
+    # At a constant concurrency, answers end in waves, and the number that ends in a block depends on the wave. So the
+    # parts of all answers count that were made in the block.
     made_by_edge = [made_until(edge, first_token, done) for edge in edges]
     parts_made: Array = np.diff(made_by_edge)
     return parts_made
@@ -188,10 +186,8 @@ def drift_of_completions(completions: "Array") -> float:
 def lasting_variance(counts: "Array") -> float:
     """Return the part of the variance between blocks of time that adds up over many blocks.
 
-    `counts` has the completions of each block. A late completion is missing in one block and extra in a later one. Such
-    variance cancels out over time, and shows as a negative correlation between blocks. So the variance is multiplied by
-    1 + 2 x the sum of the correlations of blocks up to LAG_BLOCKS apart, with Bartlett's weights. The factor is at
-    least LEAST_VARIANCE_SHARE and at most 1. Returns 0 if all blocks are equal.
+    `counts` has the completions of each block. A late completion is missing in one block and extra in a later one, so
+    its variance cancels out and shows as a negative correlation. The correlations have Bartlett's weights.
     """
     offsets = counts - counts.mean()
     square_sum = float((offsets**2).sum())
@@ -208,13 +204,12 @@ def lasting_variance(counts: "Array") -> float:
 
 
 def fit_answers(first_token: "Array", done: "Array", prompt_tokens: "Array", later_tokens: "Array") -> AnswerFit:
-    """Fit by least squares how long an answer takes after its first token.
+    """Fit by least squares how long an answer takes after its first token: a sum of three terms.
 
-    Each step of the engine gives every running answer a token and computes the prompts of new requests. So the time of
-    an answer is a sum of three terms: for its own tokens, for the tokens of other answers meanwhile, and for the
-    prompts that begin meanwhile. The arguments have for each request: the seconds of its first token and of its end,
-    the tokens of its prompt, and those of its answer after the first. Returns an empty fit with fewer than
-    `FEWEST_ANSWERS` answers of two or more tokens, or if prompts have no tokens.
+    The terms are for its own tokens, for the tokens of other answers meanwhile, and for the prompts that begin
+    meanwhile. The arguments have for each request: the seconds of its first token and of its end, the tokens of its
+    prompt, and those of its answer after the first. Returns an empty fit with fewer than `FEWEST_ANSWERS` answers of
+    two or more tokens.
     """
     import numpy as np
 
@@ -253,10 +248,9 @@ def fit_answers(first_token: "Array", done: "Array", prompt_tokens: "Array", lat
 
 
 def drift_of_ratios(ratios: "Array") -> float:
-    """Return the change of the server's speed during a test; 0 if chance explains it.
+    """Return the change of the server's speed during a test, positive if it became faster; 0 if chance explains it.
 
-    `ratios` has the measured time of each answer over the fitted time, in the order in which the answers began. If the
-    ratio is lower in the last third than in the first, the server became faster, which is a positive drift.
+    `ratios` has the measured time of each answer over the fitted time, in the order in which the answers began.
     """
     import numpy as np
 
@@ -266,11 +260,7 @@ def drift_of_ratios(ratios: "Array") -> float:
 
 
 def nonnegative_fit(terms: "Array", sums: "Array") -> list[float]:
-    """Return the non-negative factors of the columns of `terms` whose weighted sum comes nearest to `sums`.
-
-    The factors are times, so none can be negative. The fit is by least squares. If the lowest factor is negative, which
-    is chance, its column gets a factor of zero, and the other columns are fitted again without it.
-    """
+    """Return the non-negative factors of the columns of `terms` whose sum comes nearest to `sums`, by least squares."""
     import numpy as np
 
     factors = np.zeros(terms.shape[1])
@@ -281,6 +271,7 @@ def nonnegative_fit(terms: "Array", sums: "Array") -> list[float]:
         if fitted[lowest] >= 0:
             factors[columns] = fitted
             break
+        # The factors are times, so a negative one is chance. The others are fitted again without it.
         columns = np.delete(columns, lowest)
     return [float(factor) for factor in factors]
 
@@ -289,11 +280,12 @@ def output_tokens_between(first_token: "Array", done: "Array", later_tokens: "Ar
     """Return for each answer the tokens that all answers, itself included, got while it was made.
 
     `first_token` and `done` are the seconds of each answer's first token and end, `later_tokens` its tokens after the
-    first. Each answer is assumed to be made at a constant speed.
+    first.
     """
     import numpy as np
 
     answer_s = done - first_token
+    # Each answer is assumed to be made at a constant speed.
     speeds = np.where(answer_s > 0, later_tokens / np.maximum(answer_s, INSTANT_S), 0.0)  # tokens/s of each answer
     # The speed of all answers together rises when an answer begins, and falls when one ends.
     change_times, changes = np.concatenate((first_token, done)), np.concatenate((speeds, -speeds))
@@ -310,11 +302,11 @@ def output_tokens_between(first_token: "Array", done: "Array", later_tokens: "Ar
 def prompt_tokens_between(first_token: "Array", done: "Array", prompt_tokens: "Array") -> "Array":
     """Return for each answer the tokens of the prompts that were begun while it was made.
 
-    `first_token` and `done` are the seconds of each answer's first token and end, `prompt_tokens` the tokens of each
-    prompt. A prompt is taken to begin at the first token of its answer.
+    `first_token` and `done` are the seconds of each answer's first token and end.
     """
     import numpy as np
 
+    # A prompt is taken to begin at the first token of its answer.
     order = np.argsort(first_token)
     begins = first_token[order]
     prompts_so_far = np.cumsum(prompt_tokens[order])

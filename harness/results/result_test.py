@@ -24,10 +24,9 @@ class ResultTest(NamedTuple):
 def choose_test(folder: Path, facts: RunFacts, is_complete: bool) -> ResultTest | None:
     """Return the test whose figures are the result of the run, with its facts; None if no test finished.
 
-    If the run tested several levels of concurrency or batch sizes, it is the best test within the limits, else the
-    performance test. Of an incomplete run, it is the performance test if that finished, else the best full test before
-    it. Raises LogError or UsageError if logs of a complete run cannot be trusted.
+    Raises LogError or UsageError if logs of a complete run cannot be trusted.
     """
+    # Of several levels of concurrency or batch sizes, the best within the limits is the result.
     levels = []
     if facts.config.concurrency != "max":  # The search of "max" tests its levels only briefly.
         levels = [probe for probe in facts.probes if probe.unit in CURVE_UNITS]

@@ -34,11 +34,8 @@ class Scatter(NamedTuple):
 def changes_by_rounds(ratios: Mapping[str, RatiosByRound], error_rate: float = ERROR_RATE) -> dict[str, Change]:
     """Return the change of each experiment from the ratios of its figures to the baseline's in the same round.
 
-    A round is one run of the baseline and of each experiment. `error_rate` is the chance that any verdict of all the
-    experiments is wrong. Holm's procedure (1979) keeps this chance. The clearest change is judged first, at a chance of
-    `error_rate` divided by the number of experiments. Each clear change leaves one experiment less to divide by, and
-    an unclear one leaves as many. The interval of a change has the confidence at which the change was judged.
-    Intervals are of the logarithms, by Student's t.
+    A round is one run of the baseline and of each experiment. `error_rate` is the chance that any verdict is wrong,
+    which Holm's procedure (1979) keeps. Intervals are of the logarithms, by Student's t.
     """
     logs = {name: logarithms(ratios_by_round) for name, ratios_by_round in ratios.items()}
     common_scatter, scatters_of_unsteady = scatter_of(logs)
@@ -50,6 +47,7 @@ def changes_by_rounds(ratios: Mapping[str, RatiosByRound], error_rate: float = E
         clearness[name] = abs(means[name]) / standard_errors[name]
     changes: dict[str, Change] = {}
     experiments_left = len(logs)
+    # The clearest change is judged first. Each clear change leaves one experiment less to divide the chance by.
     for name in sorted(clearness, key=clearness.__getitem__, reverse=True):
         pair_count = len(logs[name])
         confidence = 1 - error_rate / experiments_left
@@ -84,10 +82,9 @@ def error_of_mean(scatter: Scatter, count: int) -> float:
 
 
 def basis_of(log_ratios: RatiosByRound, mean: float) -> str:
-    """Return what a change rests on, as text: how many pairs of runs changed in the direction of the mean.
+    """Return how many pairs of runs changed in the direction of the mean, as text: "4 of 5 pairs", or ONE_RUN_EACH.
 
-    An example is "4 of 5 pairs". For a single pair, the text is ONE_RUN_EACH. `log_ratios` are the logarithms of the
-    ratios, and `mean` is their mean.
+    `log_ratios` are the logarithms of the ratios, and `mean` is their mean.
     """
     count = len(log_ratios)
     if count == 1:
@@ -102,8 +99,8 @@ def basis_of(log_ratios: RatiosByRound, mean: float) -> str:
 def scatter_of(logs: Mapping[str, RatiosByRound]) -> tuple[Scatter, dict[str, Scatter]]:
     """Return the common scatter of the experiments, and the scatter of each unsteady experiment by its name.
 
-    An experiment is unsteady if it scatters more than chance explains. The common scatter is that of the steady
-    experiments or, if all are unsteady, that of all. `logs` has the logarithms of each experiment's ratios.
+    An experiment is unsteady if it scatters more than chance explains. `logs` has the logarithms of each experiment's
+    ratios.
     """
     error_of_experiment = ERROR_RATE / max(len(logs), 1)  # the chance that a steady experiment is called unsteady
     unsteady: dict[str, Scatter] = {}
@@ -132,8 +129,6 @@ def residual_scatter(logs: Mapping[str, RatiosByRound]) -> Scatter:
     """Return the scatter of the logarithms that the effects of experiments and rounds do not explain, by least squares.
 
     The logarithm of a ratio is that of the experiment minus that of the baseline, so the baseline is 0 in each round.
-    If an experiment did not run in a round, only that one value is missing from the fit. The variance is 0 if the
-    effects explain every value.
     """
     import numpy as np
 

@@ -28,7 +28,6 @@ CUT_MARK = "\n\n...\n\n"  # between the two ends that MLPerf's truncate_accuracy
 def read_log(path: Path, samples: int, width: int = 4) -> list[list[int]]:
     """Return the token ids of each sample's answer in a LoadGen accuracy log, in the order of the samples.
 
-    `samples` is the number of samples. If a sample has several entries, the first counts, as in MLPerf's evaluation.
     `width` is the size of a token id in bytes: 4 for int32, 8 for int64. Raises LoadGenError if the log cannot be read,
     an entry is damaged or has an unknown sample, or a sample has no answer.
     """
@@ -41,7 +40,7 @@ def read_log(path: Path, samples: int, width: int = 4) -> list[list[int]]:
             raise LoadGenError(f"{where} has no qsl_idx and data.") from None
         if type(index) is not int or not 0 <= index < samples:
             raise LoadGenError(f"{where}: sample index {index!r:.40} is not one of 0..{samples - 1}.")
-        if index not in answers:
+        if index not in answers:  # The first entry of a sample counts, as in MLPerf's evaluation.
             answers[index] = decode_hex(data, width, where)
     missing = [index for index in range(samples) if index not in answers]
     if missing:
@@ -83,9 +82,7 @@ def decode_hex(data: Any, width: int, where: str) -> list[int]:
 def to_text(answers: Sequence[list[int]], tokenizer: Tokenizer) -> list[str]:
     """Return the answers as text without special tokens and without spaces at the ends.
 
-    Spaces before punctuation are removed if the tokenizer's config asks for that, as Llama-3.1's does. MLPerf's
-    reference does so with transformers 4.46.2. Later versions ignore the setting for byte-pair encodings, so it is done
-    here. Raises LoadGenError for ids outside the vocabulary.
+    Raises LoadGenError for ids outside the vocabulary.
     """
     size = len(tokenizer)
     for index, answer in enumerate(answers):
@@ -93,6 +90,8 @@ def to_text(answers: Sequence[list[int]], tokenizer: Tokenizer) -> list[str]:
             if not 0 <= token < size:
                 raise LoadGenError(f"the answer to sample {index} has token id {token}, outside the vocabulary.")
     texts = tokenizer.batch_decode(answers, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+    # MLPerf's reference removes spaces before punctuation with transformers 4.46.2. Later versions ignore the setting
+    # for byte-pair encodings.
     if tokenizer.clean_up_tokenization_spaces:
         texts = [tokenizer.clean_up_tokenization(text) for text in texts]
     return [text.strip() for text in texts]
@@ -115,14 +114,15 @@ def sentence_splitter() -> tuple[Splitter, Callable[[str], list[str]]]:
 
 
 def rouge_rows(pairs: Sequence[tuple[str, str]]) -> list[Row]:
-    """Return the scores of each pair of answer and reference: the ROUGE scores (F1 x100), and the answer's characters.
+    """Return ROUGE-1, -2, -L and -Lsum (F1 x100) and the answer's characters for each pair of answer and reference.
 
-    The ROUGE scores are ROUGE-1, -2, -L and -Lsum. As in the official evaluation, each sentence is a line and words are
-    stemmed by Porter's method. The characters (gen_len) include the line ends. Stems are cached, as words recur.
+    As in the official evaluation, each sentence is a line and words are stemmed by Porter's method. The characters
+    (gen_len) include the line ends.
     """
     from rouge_score import rouge_scorer, tokenizers
 
     word_tokenizer = tokenizers.DefaultTokenizer(use_stemmer=True)
+    # Words recur, so their stems are cached.
     word_tokenizer._stemmer.stem = lru_cache(maxsize=None)(word_tokenizer._stemmer.stem)
     scorer = rouge_scorer.RougeScorer(list(ROUGE), tokenizer=word_tokenizer)
     _name, split = sentence_splitter()

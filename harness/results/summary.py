@@ -176,12 +176,7 @@ class Summary(File):
 
     @property
     def tests(self) -> list[Outcome]:
-        """The tests of a search or a curve, with the full tests before the run's own, by load. Empty without either.
-
-        A curve, at several levels of concurrency or batches, has the run's performance test among its tests, but
-        without the disagreements between its logs, which are recorded for the performance test alone. So they are added
-        here to each test of the curve at the same load.
-        """
+        """The tests of a search or a curve, with the full tests before the run's own, by load. Empty without either."""
         if not self.run.search:
             return []
         earlier_full_tests = self.run.attempts or []
@@ -190,6 +185,7 @@ class Summary(File):
         is_curve = self.scenario.pattern.unit in CURVE_UNITS
         if test is None or not test.disagreements or not is_curve:
             return ordered
+        # A curve has the performance test among its tests, but without the disagreements between its logs.
         disagreements = {"disagreements": tuple(test.disagreements)}
         for place, outcome in enumerate(ordered):
             if outcome.load == test.load:
@@ -213,14 +209,11 @@ class Summary(File):
 
     @property
     def result(self) -> Outcome | None:
-        """The test that is the result of the run, with all details; None without a performance test.
-
-        All reports use it. If its load was tested several times, the run has a level with the figures of all these
-        tests together. Then that level is returned, with the details of the run's own test, which no level has.
-        """
+        """The test that is the result of the run, with all details; None without a performance test."""
         test = self.run.performance
         if test is None:
             return None
+        # A level has the figures of all tests of its load together, but not the details of the run's own test.
         for level in self.levels:
             if level.load == test.load:
                 return level.with_details(test.details, level.trend)
@@ -228,15 +221,12 @@ class Summary(File):
 
     @property
     def background_load(self) -> list[str]:
-        """The load of other programs during the result's test, in words; empty if there was none, or no result.
-
-        A level is a tested number of requests in flight, or a batch size. If a level was faster than the result and
-        kept the limits, the load of other programs during that level is added: the level might be the best one.
-        """
+        """The load of other programs during the result's test, in words; empty if there was none, or no result."""
         result = self.result
         if result is None:
             return []
         loads = list(result.background_load)
+        # A level that was faster under the load of other programs might be the best one.
         for level in self.levels:
             if level.has_kept and (level.tokens_per_sec or 0.0) > (result.tokens_per_sec or 0.0):
                 loads += [f"with {level.text}, {load}" for load in level.background_load]
@@ -244,11 +234,9 @@ class Summary(File):
 
     @property
     def others_cpu_share(self) -> Measured:
-        """The share of the cores that other programs took during the result's test, if the
-        engine computes on these cores.
+        """The share of the cores that other programs took during the result's test, if the engine computes on them.
 
-        None if a GPU or a server computed, since no share of their time follows from this machine's cores; also without
-        a result, and if the load was not recorded.
+        None if a GPU or a server computed, without a result, and if the load was not recorded.
         """
         test = self.result
         if test is None or self.gpu_models or not self.is_in_process:

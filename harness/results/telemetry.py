@@ -122,8 +122,7 @@ def bound_statement(name: str, what: str, remedy: str) -> Statement:
 def full_room_statements(used: Used, concurrency: int | None) -> Iterator[Statement]:
     """Yield statements on what had no room left while requests waited: the KV cache, and the request slots.
 
-    A full KV cache also counts if requests were preempted. `concurrency` is the number of slots: the most requests that
-    the engine computes at once; None if not known, and then slots are not judged.
+    `concurrency` is the number of slots: the most requests that the engine computes at once; None if not known.
     """
     waited = mean(used, "requests_waiting")
     cache_percent = highest(used, "kv_cache_percent")
@@ -158,15 +157,12 @@ def share_of_rest(percent: float, others_percent: float) -> float:
 
 
 def launch_remedy(args: Mapping[str, object]) -> str:
-    """Return how to keep a GPU busier. `args` are the engine's arguments.
-
-    If the largest CUDA graph is smaller than the largest step, the advice is a larger graph: such steps are launched
-    kernel by kernel. Its size is an argument of its own or is in `compilation_config`.
-    """
+    """Return how to keep a GPU busier. `args` are the engine's arguments."""
     settings = dict(args)
     compilation = args.get("compilation_config")
     if isinstance(compilation, dict):
         settings = compilation | settings  # A setting that is an argument of its own counts more.
+    # A step that is larger than the largest CUDA graph is launched kernel by kernel.
     match settings.get("max_cudagraph_capture_size"), settings.get("max_num_batched_tokens"):
         case int(largest_graph), int(largest_step) if largest_step > largest_graph:
             return (
@@ -203,8 +199,8 @@ def ran_out(
     """Yield statements on what limited the speed, and then on what else was used up; nothing if nothing was used up.
 
     `concurrency` is the number of request slots. `times` ends with the test's own shares of GPU time. `args` are the
-    engine's arguments. `client` tells that the engine is behind an endpoint, so that the CPU is only the client's.
-    `others_percent` is the share of the CPU that other programs used.
+    engine's arguments. `client` tells that the engine is behind an endpoint. `others_percent` is the share of the CPU
+    that other programs used.
     """
     loss_statements, busy_statements = losses(times, args), list(busy_parts(used, client, others_percent))
     is_clock_lowered = any(statement.name in ("held_by_power", "held_by_heat") for statement in loss_statements)
@@ -270,8 +266,8 @@ def share_and_name(item: tuple[str, float]) -> tuple[float, str]:
 def busy_parts(used: Used, client: bool, others_percent: float) -> Iterator[Statement]:
     """Yield a statement for the GPU and one for the CPU, each if it was busy nearly all of the time.
 
-    The CPU is judged by the time that other programs left; `others_percent` is the share that they used. `client` tells
-    that the engine is behind an endpoint. The CPU is then the client's, and being busy may distort the measured times.
+    `client` tells that the engine is behind an endpoint, so that the CPU is the client's. `others_percent` is the share
+    of the CPU that other programs used.
     """
     gpu_percent = mean(used, "gpu_load_percent")
     if gpu_percent >= BUSY_PERCENT:

@@ -65,12 +65,11 @@ def read_answers(path: Path) -> tuple[list[Any], list[list[int]], list[int]]:
 def judge_test06(folder: Path, eos: int, config: run.RunConfig) -> tuple[Compliance, str]:
     """Judge the accuracy log of a TEST06 run in `folder`: whether its answers are those reported to LoadGen.
 
-    Returns the verdict and the text that the submission checker reads. `eos` is the token that ends a text. The first
-    token is checked only in a scenario that reports it; else that check is None. Raises LoadGenError if the log is
-    damaged or has too few samples.
+    Returns the verdict and the text that the submission checker reads. `eos` is the token that ends a text. Raises
+    LoadGenError if the log is damaged or has too few samples.
     """
     entries, answers, reported_counts = read_answers(folder / ANSWERS_FILE)
-    is_first_as_reported = None
+    is_first_as_reported = None  # Only some scenarios report the first token.
     if config.scenario_rules.pattern.is_streamed:
         is_first_as_reported = all(map(begins_as_reported, entries, answers))
     checks = {

@@ -108,11 +108,10 @@ def missing_queries(result: TestResult) -> int | None:
 
 
 def reasons(result: TestResult, plan: Plan, queue: Queue | None, is_few: bool) -> list[Statement]:
-    """Return why a test is INVALID, or would be INVALID as a full test.
+    """Return why a test is INVALID, or would be INVALID as a full test: its latencies, then its length and its queue.
 
-    The first reasons are latencies over their limits. If the client timed the latencies, there are no others. Otherwise
-    too few queries, too little time and a queue that grew follow. If a test is INVALID without any of these, LoadGen's
-    own reasons are returned. `is_few` tells that a p99 is the slowest of few requests.
+    LoadGen's own reasons are given only if none of these is found. `is_few` tells that a p99 is the slowest of few
+    requests.
     """
     statements = list(over_limits(plan, p99_of(result.ttft_ms), p99_of(result.tpot_ms), is_few))
     # LoadGen does not judge latencies that the client timed, so only the user's limits count.
@@ -127,11 +126,8 @@ def reasons(result: TestResult, plan: Plan, queue: Queue | None, is_few: bool) -
 
 
 def shortfalls(result: TestResult) -> Iterator[Statement]:
-    """Yield what the test has too little of for LoadGen's verdict: queries or time.
-
-    Early stopping counts only as the sole failed check. It also fails if a latency is over its limit or the test is too
-    short, and more queries alone would not make such a test VALID.
-    """
+    """Yield what the test has too little of for LoadGen's verdict: queries or time."""
+    # Early stopping also fails if another check does, and more queries alone would not make such a test VALID.
     if result.failed == ("early_stopping",):
         count = missing_queries(result)
         text = f"{count:,} more queries needed" if count else "too few queries to be sure"
@@ -240,8 +236,7 @@ def what_ran_out(
 ) -> list[Statement]:
     """Return what limited the speed of a test: the parts of the engine and the machine that were used up.
 
-    If a latency is over its limit, the statements do not advise more load. `usage` has the mean and the maximum of each
-    recorded quantity, `gpu_time` the shares of the GPUs' time.
+    `usage` has the mean and the maximum of each recorded quantity, `gpu_time` the shares of the GPUs' time.
     """
     counted = test.counted_result
     others_percent = 100 * (test.machine.others_cpu_cores or 0.0) / max(1, facts.system.cores)
@@ -289,8 +284,7 @@ def sent_times(test: TestRun) -> list[float]:
 def achieved_rate(test: TestRun, samples_per_query: int, sent_s: Sequence[float]) -> Measured:
     """Return the rate of a test in queries/s; None or 0 if LoadGen gives none.
 
-    If the test sent requests by the user's own schedule, `sent_s` has the times of sending, sorted, and the rate is
-    that of sending. For any other test, `sent_s` is empty, and the rate follows from LoadGen's samples/s.
+    `sent_s` has the times of sending, sorted, if the test sent requests by the user's own schedule; else it is empty.
     """
     if sent_s and sent_s[-1] > sent_s[0]:
         gaps = len(sent_s) - 1  # The time from the first request to the last is that of the gaps between them.
@@ -314,11 +308,8 @@ def mean_in_flight(test: TestRun) -> Measured:
 
 
 def longest_ms(test: TestRun, facts: RunFacts) -> Measured:
-    """Return an upper bound for every latency of a test, in milliseconds; None if not known.
-
-    The bound is LoadGen's duration. If the load is paced, LoadGen's duration may end before the last query does; then,
-    and if the duration is not known, the bound is the longest latency of any request.
-    """
+    """Return an upper bound for every latency of a test, in milliseconds; None if not known."""
+    # LoadGen's duration of a paced load may end before the last query does.
     if facts.plan.pattern.is_paced or not test.result.duration_s:
         latencies = [request.latency_ms for request in test.requests if request.latency_ms is not None]
         return max(latencies, default=None)

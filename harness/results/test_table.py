@@ -20,10 +20,10 @@ def measured_metrics(place: MetricPlace, tests: Sequence[Outcome]) -> list[Metri
 
 
 def columns(place: MetricPlace, tests: Sequence[Outcome], head: str, load: str) -> dict[str, TableColumn[Outcome]]:
-    """Return the columns of a table of tests: the load, the verdict, and metrics.
+    """Return the columns of a table of tests: the load, the verdict, and the metrics that at least one test has.
 
-    The metrics are those that metrics.csv lists for the table (`place`) and that at least one test has. The first
-    column has the title `head` and shows the attribute `load` of a test.
+    metrics.csv lists the metrics of the table (`place`). `head` is the title of the first column, which shows the
+    attribute `load` of a test.
     """
     columns_by_head: dict[str, TableColumn[Outcome]] = {head: load, "verdict": attrgetter("verdict.word")}
     for metric in measured_metrics(place, tests):
