@@ -121,18 +121,16 @@ def findings(config: RunConfig) -> Iterator[Finding]:
 
 
 def finding(check: Requirement, config: RunConfig) -> Finding:
-    """Make one check and return its result.
-
-    If the check fails although a run can go on without what it looks for, its status is "note" and not "failed". The
-    shell command of the remedy is the one that the error names or, if it names none, the usual one of the check.
-    """
+    """Make one check and return its result."""
     try:
         return Finding(check.name, "ok", check.find(config))
     except BenchmarkError as error:
         if isinstance(error, UsageError) and error.command:
             problem, command = error.text, error.command
         else:
+            # The error names no command, so the check's usual command is given.
             problem, command = first_line(error), check.command(config)
+        # A run can go on without what some checks look for.
         status: CheckStatus = "note" if check.may_fail else "failed"
         return Finding(check.name, status, problem.removesuffix("."), check.mend, command)
 
@@ -155,14 +153,12 @@ def require(config: RunConfig, only: str = "") -> None:
 
 
 def packages(config: RunConfig) -> str:
-    """Return how many packages have the required versions.
+    """Return in words how many packages have the required versions.
 
-    If this program runs in a checkout, the versions must be those of a lock file: the engine's or, with an endpoint,
-    the client's. If it was installed as a package, the bounds in that package's metadata count. Raises UsageError,
-    which names the first packages that differ and the command that installs them.
+    Raises UsageError, which names the first packages that differ and the command that installs them.
     """
     if not IS_CHECKOUT:
-        return packages_in_bounds()
+        return packages_in_bounds()  # by the bounds in the metadata of the installed package
     if config.endpoint:
         pip_arguments = LOCKS["client"]
     elif is_for_cpu():
@@ -365,17 +361,16 @@ def shm(config: RunConfig) -> str:
 
 
 def shm_bytes(engines: int, workers: int, on_gpus: bool) -> int:
-    """Return the bytes of shared memory that so many of vLLM's engines need, each with so many workers.
+    """Return the bytes of shared memory that this number of vLLM's engines needs, each with this number of workers.
 
-    On a GPU, a single worker runs in the engine's own process and needs no shared memory. Raises UsageError if the
-    environment variable for the size of a chunk is no whole number.
+    Raises UsageError if the environment variable for the size of a chunk is no whole number.
     """
     text = os.environ.get(CHUNK_VARIABLE, str(CHUNK_MIB))
     chunk_mib = whole_number(text)
     if chunk_mib is None:
         raise UsageError(f"{CHUNK_VARIABLE} takes a whole number of MiB; got {text!r}.")
     if on_gpus and workers == 1:
-        return 0
+        return 0  # A single worker runs in the engine's own process.
     queue_bytes = CHUNKS * chunk_mib * MIB  # An engine and its workers share a message queue of CHUNKS chunks.
     return engines * queue_bytes
 

@@ -32,10 +32,9 @@ class LevelCurve(RateSource):
     """The highest level of concurrency; each lower level is a separate test before it, of the same length."""
 
     def outlook(self, plan: Plan) -> TestPart | None:
-        """Return what the run does before its performance test, for the user: it tests each lower level.
+        """Return what the run does before its performance test: it tests each lower number of requests in flight.
 
-        A level is a number of requests in flight. The performance test is at the highest level. If the user gave no
-        levels, the part has no time. None if there is no lower level.
+        None if there is no lower level.
         """
         if not plan.config.levels:
             # The user gave no levels, so their number, and with it the time, is known only once the engine runs.
@@ -61,10 +60,9 @@ class LevelCurve(RateSource):
         return plan.min_duration_s
 
     def find(self, bench: Bench) -> Plan:
-        """Test the lower levels one after the other, and return the plan of the test at the highest level.
+        """Test the lower levels (numbers of requests in flight), lowest first, and return the plan of the highest.
 
-        A level is a number of requests in flight. The test at the highest level is the performance test, which does not
-        run here. Levels for which --minutes has no time are left out, and a line on the screen says so.
+        The test at the highest level is the performance test, which does not run here.
         """
         all_levels = levels_of(bench.plan.config.levels, bench.at_once)
         levels = fitting_levels(all_levels, bench.plan)
@@ -106,12 +104,11 @@ class LevelSearch(RateSource):
     def find(self, bench: Bench) -> Plan:
         """Return the plan of the highest level (number of requests in flight) that keeps the limits.
 
-        The search begins at a quarter of what the engine computes at once, since a full engine may exceed a limit.
-        Raises NotAcceptedError if no tested level keeps the limits. If lower levels were not tested, the message says
-        how to test one.
+        Raises NotAcceptedError if no tested level keeps the limits.
         """
         # If --minutes sets an end (`bench.until`), the search ends early enough for the full test.
         until = min(monotonic() + MOST_SEARCH_S, bench.until - level_s(bench.plan))
+        # The search begins at a quarter of what the engine computes at once, since a full engine may exceed a limit.
         search = LevelSearchState(bench.goal, partial(run_level, bench), until)
         highest = search.highest(first=max(1, bench.at_once // 4), most=MOST_CONCURRENT)
         if search.is_out_of_time:
@@ -149,10 +146,9 @@ def levels_of(given: Sequence[int], concurrency: int) -> list[int]:
 
 
 def fitting_levels(levels: Sequence[int], plan: Plan) -> list[int]:
-    """Return the levels (numbers of requests in flight) that --minutes has time to test; all without --minutes.
+    """Return the levels (numbers of requests in flight) that --minutes has time to test, spread evenly over the list.
 
-    If some levels have to be left out, those that are returned are spread evenly over the list. They include the last
-    level and, unless there is time for only a single level, the first.
+    The last level is always among them. Without --minutes, all are returned.
     """
     if not plan.config.minutes:
         return list(levels)
@@ -170,12 +166,9 @@ def fitting_levels(levels: Sequence[int], plan: Plan) -> list[int]:
 
 
 def plan_at_level(bench: Bench, level: int) -> Plan:
-    """Return the plan of a test at a level (a number of requests in flight).
-
-    A short trial shows the rate that LoadGen has to expect at this level. A margin is added, since LoadGen plans the
-    number of samples by this rate: too few would make the test INVALID.
-    """
+    """Return the plan of a test at a level (a number of requests in flight), after a short trial at this level."""
     trial = bench.trial(replace(bench.plan, concurrency=level))
+    # LoadGen plans the number of samples by this rate: too few would make the test INVALID.
     rate = OFFLINE_MARGIN * trial.samples_per_sec
     note = f"concurrency {level:,}: {number(rate)} samples/s expected ({OFFLINE_MARGIN} x {trial})"
     return bench.plan.with_note(note, concurrency=level, target_qps=rate)
@@ -184,9 +177,9 @@ def plan_at_level(bench: Bench, level: int) -> Plan:
 def run_level(bench: Bench, level: int) -> Outcome | None:
     """Test a level (a number of requests in flight) briefly, and return the outcome of all its tests so far.
 
-    A trial comes first: it sends the load without LoadGen, to measure the rate from which LoadGen plans the test. None
-    if the server refuses requests in the trial, because so many are in flight.
+    None if the server refuses requests, because so many are in flight.
     """
+    # The trial sends the load without LoadGen, to measure the rate.
     # As a probe, the trial does not fail if the server refuses requests.
     trial = bench.trial(replace(bench.plan, concurrency=level), is_probe=True)
     if trial.full_at is not None:  # Requests were refused while the server was answering `full_at` others.
@@ -218,11 +211,7 @@ class LevelResult(NamedTuple):
 
     @property
     def is_sure(self) -> bool:
-        """Tell whether the level (a number of requests in flight) needs no further test.
-
-        That is so if the p99 is far from its limit and is surely the engine's, if several tests, taken together, exceed
-        a limit, or if there were as many tests as are allowed.
-        """
+        """Tell whether the level (a number of requests in flight) needs no further test."""
         is_near_limit = 1 / CLEAR_RATIO < self.p99_share < CLEAR_RATIO
         is_clear = not is_near_limit and not self.is_doubtful
         has_failed_together = self.test_count > 1 and not self.keeps_limits
@@ -258,12 +247,10 @@ class LevelSearchState:
         return self.test_count >= MOST_LEVEL_TESTS or self.is_out_of_time
 
     def highest(self, first: int, most: int) -> int | None:
-        """Return the highest level (number of requests in flight) up to `most` that keeps the limits.
+        """Return the highest level (number of requests in flight) up to `most` that keeps the limits, or None.
 
-        Levels double from `first` until one exceeds a limit. Then the search goes on between the highest level that
-        keeps the limits and the lowest that does not, until the two are within FINAL_RATIO. The lower of the two is
-        then tested once more. If that level fails, the search goes on below. If time or tests run out, the highest
-        level that has kept the limits so far is returned. None if there is no such level.
+        Levels double from `first` until one fails. Then the gap between the highest that kept the limits and the lowest
+        that failed is narrowed to FINAL_RATIO.
         """
         while not self.is_over:
             low, high = self.ends(most)  # low is 0 if no level has kept the limits; high is most + 1 if none has failed
@@ -284,8 +271,7 @@ class LevelSearchState:
     def ends(self, most: int) -> tuple[int, int]:
         """Return the two levels (numbers of requests in flight) between which the search goes on, the lower first.
 
-        The upper level is the lowest tested level that exceeds a limit, or `most` + 1 if none does. The lower level is
-        the highest tested level below the upper one that keeps the limits, or 0 if none does.
+        The lower level keeps the limits, or is 0. The upper level exceeds a limit, or is `most` + 1.
         """
         high = most + 1
         for level, level_result in self.levels.items():
@@ -334,8 +320,7 @@ class LevelSearchState:
 def level_between(low: int, high: int, most: int) -> int:
     """Return the level (number of requests in flight) to test next, above `low` and below `high`.
 
-    `low` keeps the limits, or is 0 if no level does. `high` exceeds a limit, or is `most` + 1 if no level does; then
-    the next level is twice `low`, but not more than `most`.
+    `low` keeps the limits, or is 0 if no level does. `high` exceeds a limit, or is `most` + 1 if no level does.
     """
     has_failed_level = high <= most
     if not has_failed_level:

@@ -57,10 +57,9 @@ def prompt_length(request: Prompt) -> int:
 
 
 def ramp_s(plan: Plan, measured: log.TestResult, concurrency: int) -> float:
-    """Return the seconds of load after which the engine is as busy as in the middle of a test, at most LONGEST_RAMP_S.
+    """Return the seconds of load after which the engine is as busy as in the middle of a test: the time of an answer.
 
-    This is about the time of one answer; 0 if it is not known. `concurrency` is the number of requests that the engine
-    computes at once.
+    `concurrency` is the number of requests that the engine computes at once. 0 if the time is not known.
     """
     # None if the load has no fixed number of requests in flight.
     in_flight = plan.config.batch_size or plan.pattern.steady_concurrency(plan, concurrency)

@@ -17,11 +17,7 @@ from harness.runner.trial_rate import HistoryRate, LatencyTrial, TrialRate
 
 
 def rate_source(config: RunConfig) -> RateSource:
-    """Return the source of a run's load, chosen by its load pattern and by the load that the user gave.
-
-    The user may give a number, `auto`, `max` or a list. Where none of the cases below matches, the user gave the load
-    itself, and nothing is to be found.
-    """
+    """Return the source of a run's load, chosen by its load pattern and by the load that the user gave."""
     pattern = config.scenario_rules.pattern
     # LoadGen sends the queries of Server (Poisson arrivals) at a rate, even in an accuracy test. No other accuracy test
     # needs a load.

@@ -67,8 +67,7 @@ class SearchedRate(RateSource):
     def conclude(self, plan: Plan, tests: DoneTests) -> Plan:
         """Return the plan with the highest rate that a full test kept, and with a note about all full tests.
 
-        If no full test was VALID, the plan keeps the rate of the last one. The note also says if there was no time for
-        a further test, and if the server changed under load, as an autoscaler does.
+        If no full test was VALID, the plan keeps the rate of the last one.
         """
         goal = Goal.of(plan)
         full_tests = FullTests(tests.attempts, probes_that_count(tests.probes), goal, tests.lone)
@@ -110,8 +109,7 @@ class CurveRate(RateSource):
     def find(self, bench: Bench) -> Plan:
         """Test the given rates, lowest first, and return the plan with the best of them.
 
-        Rates for which --minutes has no time are left out. If all rates keep the limits, a higher one is tested as
-        well: only a rate that exceeds a limit shows the server's capacity.
+        Rates for which --minutes has no time are left out.
         """
         plan = bench.plan
         rates = fitting_rates(plan)
@@ -120,6 +118,7 @@ class CurveRate(RateSource):
             bench.say(f"left out for --minutes {plan.config.minutes:g}: {unfit} queries/s")
         for rate in rates:
             bench.test(at_rate(plan, rate))
+        # Only a rate that exceeds a limit shows the server's capacity.
         if all(probe.has_held for probe in bench.run.facts.probes):
             bench.test(at_rate(plan, MOST_RISE_RATIO * rates[-1]))
         return plan_from_curve(plan, bench.run.facts.probes)
@@ -127,8 +126,7 @@ class CurveRate(RateSource):
     def correct(self, plan: Plan, result: TestResult, tests: DoneTests) -> Plan | None:
         """Return the plan of a full test at the next lower rate of the user's list whose probe kept the limits.
 
-        None if the last test was VALID, if a lower rate would not help, if there is no such rate, or if there is no
-        time for the test.
+        None if the last test was VALID or a lower rate would not help, and without such a rate or time for the test.
         """
         if result.valid or not is_correctable(plan, result):
             return None
@@ -221,8 +219,6 @@ def attempt_text(plan: Plan, result: TestResult, tests: DoneTests) -> str:
 def plan_from_search(plan: Plan, measurements: Measurements, left_s: float = inf) -> Plan:
     """Return the plan of the first full test, at the highest rate that it is expected to keep by the measurements.
 
-    If that test takes longer than the `left_s` seconds that are left, the rate is lowered, to no less than
-    LOWERED_SHARE of it: LoadGen sends whole passes over the samples, and a slightly lower rate may need a pass less.
     Raises NotAcceptedError if a single request already exceeds a limit, and UsageError if --minutes is too short.
     """
     goal, lone = Goal.of(plan), measurements.lone  # `lone` has the times of a request with no other in flight.
@@ -237,6 +233,7 @@ def plan_from_search(plan: Plan, measurements: Measurements, left_s: float = inf
             guessed_rate = measurements.burst.qps(lone)
         raise too_short(plan, guessed_rate, left_s)
     wanted_rate = first_rate(measurements)
+    # LoadGen sends whole passes over the samples, and a slightly lower rate may need a pass less.
     rate = goal.rate_in_time(wanted_rate, left_s)
     if rate is None or rate < LOWERED_SHARE * wanted_rate:
         raise too_short(plan, wanted_rate, left_s)
@@ -258,12 +255,12 @@ def probes_text(probes: Sequence[Outcome]) -> str:
 def too_short(plan: Plan, rate: float, left_s: float) -> UsageError:
     """Return the error for --minutes that are too few for a full test at about this rate.
 
-    `left_s` are the seconds that are left of --minutes. The message names the minutes that the next run needs: for a
-    search as long as the one so far, or for SEARCH_S if that is longer, and for the full test.
+    `left_s` are the seconds that are left of --minutes. The message names the minutes that the next run needs.
     """
     goal = Goal.of(plan)
     given_s = 60 * (plan.config.minutes or inf)
     used_s = given_s - left_s
+    # The next search is taken to be as long as the one so far, and at least SEARCH_S.
     needed_s = max(used_s, SEARCH_S) + goal.reserved_s(rate)
     return UsageError(
         f"--minutes {plan.config.minutes:g}: a full test at about {number(rate)} queries/s takes "
@@ -307,7 +304,7 @@ def curve_s(rates: Sequence[float], goal: Goal) -> float:
 def plan_from_curve(plan: Plan, probes: list[Outcome]) -> Plan:
     """Return the plan with the highest of the given rates that was VALID in its probe and that a full test can keep.
 
-    If there is no such rate, the plan has the lowest rate that was probed. A note says why this rate was chosen.
+    Without such a rate, the plan has the lowest rate that was probed. A note says why this rate was chosen.
     """
     rates_that_held = given_rates_that_held(plan, probes)  # those whose short probe was VALID, in ascending order
     best_rate = best_given_rate(plan, probes)

@@ -111,9 +111,8 @@ def run_benchmark(
 ) -> RunEnd:
     """Run the benchmark once in its folder. Raises BenchmarkError.
 
-    The run uses the engine of the `earlier` run of the same command, if there is one. Its own engine is stopped before
-    the report, unless another run follows (`is_last` is false) and can use it. A quick estimate has no tests and no
-    report.
+    The run uses the engine of the `earlier` run of the same command, if there is one. Another run follows if `is_last`
+    is false.
     """
     display.stage("loading model, tokenizer and data")
     doctor.require(config)  # It raises an error if something that the run needs is missing.
@@ -141,8 +140,8 @@ def prepare_run(
 ) -> PreparedRun:
     """Prepare a run up to its tests: read the data, start the engine, and find the rate.
 
-    If the engine of an `earlier` run is in this process, it still runs, and this run uses it. If `same_requests` is
-    given, the run sends the same requests as that session.
+    If the engine of an `earlier` run is in this process, this run uses it. If `same_requests` is given, the run sends
+    the same requests as that session.
     """
     tokenizer = pretrained.load_tokenizer(config)
     plan, user_samples = prepare_plan(config, tokenizer)
@@ -283,8 +282,7 @@ def run_tests(run: BenchmarkRun, session: LoadGenSession, tokenizer: Tokenizer) 
 def measure_performance(run: BenchmarkRun, session: LoadGenSession) -> None:
     """Run the performance test, and again at another rate as long as the source of the load has a better one.
 
-    Tests before the last are recorded as attempts. If an attempt is the one that counts, its logs take the place of the
-    performance test's. In the end, a line with the result is printed.
+    Tests before the last are recorded as attempts.
     """
     source = rate_source(run.config)
     tests = run_attempts(run, session, source)
@@ -305,8 +303,8 @@ def measure_performance(run: BenchmarkRun, session: LoadGenSession) -> None:
 def run_attempts(run: BenchmarkRun, session: LoadGenSession, source: RateSource) -> DoneTests:
     """Run the performance test, again and again until `source` has no better rate or allows no further attempt.
 
-    Returns all tests so far. The last one's logs are those of the performance test. The logs of each attempt before are
-    in a folder of their own, and its outcome is in the run's facts.
+    Returns all tests so far. The logs of each attempt before the last are in a folder of their own, and its outcome is
+    in the run's facts.
     """
     attempts = run.facts.attempts
     lone_request = None  # the times of a request with no other in flight; a search has measured them
@@ -326,11 +324,9 @@ def run_attempts(run: BenchmarkRun, session: LoadGenSession, source: RateSource)
 
 
 def restore_attempt(run: BenchmarkRun, session: LoadGenSession, last: Outcome, rate: float | None) -> Outcome:
-    """Make the VALID attempt at `rate` the performance test, and return its outcome.
+    """Make the VALID attempt at `rate` the performance test, by its logs, and return its outcome.
 
-    If there is no such attempt before the `last` one, or if the last one itself ran at `rate`, the last one stays the
-    performance test, and its outcome is returned. Otherwise its logs are moved to a folder of their own, as those of an
-    earlier attempt, and the logs of the VALID attempt take their place.
+    Without such an attempt, the `last` one stays the performance test, and its outcome is returned.
     """
     attempts = run.facts.attempts  # those before the last
     best = valid_attempt_at(attempts, rate)

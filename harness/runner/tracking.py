@@ -25,8 +25,7 @@ def check_installed(is_wanted: bool) -> None:
 def send_to_mlflow(folder: Path, wanted: bool, results_dir: Path, say: Callable[[str], None]) -> None:
     """Send a finished folder to MLflow, if the user asked for it by a flag (`wanted`) or by MLflow's own variable.
 
-    This happens in a separate process, so that no error there can fail the run. `say` prints how it ended. If it failed
-    or took too long, the text has the command that sends the folder later.
+    A separate process sends it, so that no error there can fail the run. `say` prints how that ended.
     """
     if not wanted and not os.environ.get("MLFLOW_TRACKING_URI"):
         return
