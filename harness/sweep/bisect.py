@@ -42,11 +42,9 @@ def bisection_plan(
 ) -> tuple[Sweep, Bisection]:
     """Return the sweep that measures GOOD and BAD again, and the bisection with their differences.
 
-    A bisection finds which difference between the two sides, GOOD and BAD, makes a condition such as a lower speed
-    hold. `words` name both sides. With the name of a single side, its environments (`pythons`) are compared: they are
+    `words` name both sides. With the name of a single side, its environments (`pythons`) are compared: they are
     versions that follow each other, and the first bad one is sought. `rounds` is the number of rounds that the user
-    asked for. Raises UsageError if the sides cannot be bisected: if they do different work, for instance, or if a run
-    can set none of their differences.
+    asked for. Raises UsageError if the sides cannot be bisected.
     """
     check_counts(words, pythons)
     is_ordered = len(words) == 1  # The environments of a single side have an order.
@@ -96,12 +94,12 @@ def checked_sides(
 def first_experiments(bisection: Bisection, good: Side, mode: str) -> tuple[Experiment, ...]:
     """Return the experiments that a bisection begins with: GOOD (the baseline), GOOD against itself, and BAD.
 
-    GOOD runs against itself because a condition that holds even then says nothing about the difference. `mode` says
-    which tests the experiments run. Raises UsageError if a run refuses the settings of one of them.
+    `mode` says which tests the experiments run. Raises UsageError if a run refuses the settings of an experiment.
     """
     about_good, about_bad = f"GOOD: {bisection.good}", f"BAD: {bisection.bad}"
     experiments = (
         make_step(good, BASELINE, changes=(), mode=mode, about=about_good, kind="baseline"),
+        # A condition that holds even here says nothing about the difference.
         make_step(good, GOOD_AGAIN, changes=(), mode=mode, about="GOOD against itself", kind="isolation"),
         make_step(good, BAD, changes=bisection.differences, mode=mode, about=about_bad, kind="isolation"),
     )
@@ -114,8 +112,7 @@ def first_experiments(bisection: Bisection, good: Side, mode: str) -> tuple[Expe
 def no_difference_error(good: str, bad: str, untestable: Sequence[str]) -> UsageError:
     """Return the error for a bisection whose sides differ in nothing that a run can set.
 
-    `good` and `bad` name the sides as the user did; both are the same name if only the environments differ.
-    `untestable` describes each difference that a run cannot set.
+    `good` and `bad` name the sides as the user did. `untestable` describes each difference that a run cannot set.
     """
     reason = f"{good} and {bad} differ in nothing that a run can set"
     if untestable:
@@ -124,13 +121,11 @@ def no_difference_error(good: str, bad: str, untestable: Sequence[str]) -> Usage
 
 
 def round_limits(conditions: Sequence[Condition], rounds: int) -> tuple[int, int]:
-    """Return the number of rounds that a step begins with, and the most that it may get.
+    """Return the number of rounds that a step begins with, and the most that it may get if it is undecided.
 
-    In each step, a mixture of the settings of GOOD and BAD runs once a round. `rounds` is what the user asked for. If
-    all conditions are about answers, both numbers are the same, since repeated answers show nothing new. A condition on
-    speed needs at least FEWEST_ROUNDS, and an undecided step gets more.
+    In each step, a mixture of the settings of GOOD and BAD runs once a round. `rounds` is what the user asked for.
     """
-    if all(condition.is_of_answers for condition in conditions):
+    if all(condition.is_of_answers for condition in conditions):  # Repeated answers show nothing new.
         first_rounds = max(rounds, 1)
         return first_rounds, first_rounds
     first_rounds = max(rounds, FEWEST_ROUNDS)
@@ -140,8 +135,7 @@ def round_limits(conditions: Sequence[Condition], rounds: int) -> tuple[int, int
 def check_counts(words: Sequence[str], pythons: Sequence[str]) -> None:
     """Raise UsageError if the numbers of sides and of environments do not fit together.
 
-    `words` name the sides, `pythons` are the interpreters of the environments. Either GOOD and BAD are compared, each
-    in its own environment if two are given; or a single side runs in several environments, to find the first bad one.
+    `words` name the sides, `pythons` are the interpreters of the environments.
     """
     if len(words) not in (1, 2):
         raise UsageError(f"--bisect takes GOOD and BAD; got {plural(len(words), 'side')}.")
@@ -212,10 +206,8 @@ class BisectState(SweepState):
     def jobs(self, lane: Lane) -> Iterator[Job]:
         """Yield the jobs of all planned rounds in order, every second round backwards.
 
-        GOOD is the sweep's baseline, and runs a second time as GOOD_AGAIN, to be compared with itself. If GOOD or BAD
-        failed and never completed, there are no jobs, since nothing can be compared. Any other such experiment gets no
-        further rounds. GOOD runs in the first rounds, beside BAD. In later rounds, it runs beside each step only if
-        speeds are compared. All lanes have the same jobs: `lane` is there because other sweeps choose by it.
+        None if GOOD or BAD never completed. All lanes have the same jobs: `lane` is there because other sweeps choose
+        by it.
         """
         if any(map(self.is_hopeless, (BASELINE, GOOD_AGAIN, BAD))):
             return
@@ -241,10 +233,9 @@ class BisectState(SweepState):
         return bool(statuses - {"interrupted"}) and "complete" not in statuses
 
     def extend(self) -> bool:
-        """Plan what runs next: a new step (an experiment between GOOD and BAD), or rounds of experiments that exist.
+        """Plan a new step (an experiment between GOOD and BAD), or rounds of experiments that exist.
 
-        Return whether there is anything to run. There is nothing if the time is over, GOOD has failed, or the search is
-        finished. Before the first step, the estimate of all steps is announced.
+        Returns whether there is anything to run. Before the first step, the estimate of all steps is announced.
         """
         if self.out_of_time or self.is_hopeless(BASELINE):  # The baseline is GOOD.
             return False

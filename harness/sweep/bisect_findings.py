@@ -103,9 +103,7 @@ class BisectFindings:
     def finding(self, name: str) -> StepFinding | None:
         """Return the finding on an experiment; None if it has not begun.
 
-        The gravest judgement of all conditions of --fail-if decides. The answer is "fails" if its condition holds for
-        the experiment against GOOD. It is "no verdict" if there is no complete round, or if nothing could be judged and
-        further rounds cannot help.
+        The answer is "fails" if a condition of --fail-if holds for the experiment against GOOD.
         """
         result = result_named(self.report.rows, name)
         if result is None:
@@ -136,9 +134,7 @@ class BisectFindings:
     def wanted(self) -> Sequence[str] | frozenset[int]:
         """What to run next: the names of experiments that need rounds, or a set of differences to test in a new step.
 
-        First GOOD and BAD run again, until BAD fails (a condition of --fail-if holds for it) and GOOD passes. Then come
-        the steps of the search. Empty if the bisection is finished: BAD passes, GOOD or BAD has no verdict, both have
-        had all their rounds, or the search is over.
+        Empty if the bisection is finished. A condition of --fail-if holds for an experiment that "fails".
         """
         good, bad = self.good_again, self.bad
         if good is None or bad is None:
@@ -154,11 +150,9 @@ class BisectFindings:
 
     @property
     def wanted_step(self) -> Sequence[str] | frozenset[int]:
-        """The next step of the search: the name of its experiment if there is one that is
-        undecided, else its differences.
+        """The next step of the search: the name of its experiment if one exists, else its differences.
 
-        A step is an experiment in which some of the differences have BAD's values and the others GOOD's. Empty if the
-        search is finished.
+        A step is an experiment in which some of the differences have BAD's values. Empty if the search is finished.
         """
         subset = self.search.wanted
         if subset is None:

@@ -108,8 +108,7 @@ def not_reproduced(findings: BisectFindings, good: StepFinding, bad: StepFinding
 def size_of(findings: BisectFindings, step: StepFinding) -> str:
     """Return in words how much faster or slower a step is than GOOD, with the interval of the change.
 
-    A step is an experiment with some of BAD's values in place of GOOD's; BAD itself has all of them. If the step has no
-    change of a metric, the text only says that the condition does not hold, with the step's figures.
+    A step is an experiment with some of BAD's values in place of GOOD's; BAD itself has all of them.
     """
     metric = step.condition.metric
     change = change_of(findings, step)
@@ -192,29 +191,22 @@ def others_sentence(findings: BisectFindings, cause: Subset) -> str:
 
 
 def nothing_words(findings: BisectFindings, step: StepFinding) -> str:
-    """Return what the differences of a step that passes do, in words that follow "the other differences together".
-
-    That is "change nothing" if the interval of the change shows no effect. Else it is only known that the step does not
-    fail: "do not", with its figures. The verb fits the number of the differences.
-    """
+    """Return what the differences of a step that passes do, in words that follow "the other differences together"."""
     verb, auxiliary = "change", "do"
     if len(step.places) == 1:
         verb, auxiliary = "changes", "does"
     change = change_of(findings, step)
-    if change is None or change.effect != "equal":
+    if change is None or change.effect != "equal":  # It is only known that the step does not fail.
         return f"{auxiliary} not: {step.figures}"
     return f"{verb} nothing ({interval_text(change)})"
 
 
 def undecided_title(findings: BisectFindings) -> str:
-    """Return which differences may still be the cause when the time or the rounds are over.
-
-    For versions in their order, these are the first and the last of the open range. Otherwise they are the smallest set
-    that is known to fail. A set of one difference fails by itself, but then the rest was not measured.
-    """
+    """Return which differences may still be the cause when the time or the rounds are over."""
     smallest = findings.search.smallest
     bisection = findings.bisection
     minutes = plural(round(minutes_of(findings.report.state), 1), "minute")
+    # Versions in their order have an open range.
     if bisection.is_ordered and findings.search.doubtful:
         places = sorted(findings.search.doubtful)
         first, last = bisection.words(places[:1]), bisection.words(places[-1:])
@@ -229,10 +221,9 @@ def minutes_of(state: State) -> float:
 
 
 def finding_lines(findings: BisectFindings, folder: Path) -> Iterator[Line]:
-    """Yield the lines below the title, on what the finding rests on.
+    """Yield the lines below the title, on what the finding rests on. `folder` is the folder of the sweep.
 
-    They are GOOD and BAD again, the differences, the steps, what was left out, how sure it all is, and the commands to
-    run the cause again or to go on. A report leaves out a line without text. `folder` is the folder of the sweep.
+    A report leaves out a line without text.
     """
     report, bisection = findings.report, findings.bisection
     good, bad = findings.good_again, findings.bad
@@ -290,12 +281,12 @@ def scores_text(answers: AnswerPair) -> str:
 def steps_text(findings: BisectFindings) -> str:
     """Return how many steps and minutes the bisection took and, if it was estimated, how many were expected.
 
-    A step is an experiment with some of BAD's values in place of GOOD's. The minutes are those of all rounds with a
-    step, so GOOD's runs in them count as well.
+    A step is an experiment with some of BAD's values in place of GOOD's.
     """
     names = {step.experiment for step in findings.steps}
     records = findings.report.state.records
     rounds = {record.round for record in records if record.experiment in names}
+    # GOOD's runs in the rounds with a step count as well.
     seconds = sum(record.seconds for record in records if record.round in rounds)
     text = f"{plural(len(findings.steps), 'step')} in {number(seconds / 60, 2)} min"
     if not findings.bisection.expected:

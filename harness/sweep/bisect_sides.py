@@ -107,12 +107,12 @@ def load_sides(words: Sequence[str], results_dir: Path) -> tuple[Side, Side]:
 def side_of(name: str, config: RunConfig, env: Mapping[str, str] | None, recorded: Comparable) -> Side:
     """Return a side (GOOD or BAD) with the settings that were given.
 
-    Left out are those that a bisection sets itself or does without (UNBISECTED), and lists (SPLIT_SETTINGS), each item
-    of which is a difference of its own. `env` has the side's environment variables, None if they are not known.
-    `recorded` is what is known of its machine and software.
+    `env` has the side's environment variables, None if they are not known. `recorded` is what is known of its machine
+    and software.
     """
     settings: dict[str, JsonValue] = {}
     for setting, value in config.values(config.model_fields_set).items():
+        # A bisection sets or ignores UNBISECTED. Each item of a list is a difference of its own.
         if setting not in (*UNBISECTED, *SPLIT_SETTINGS) and value is not None:
             settings[setting] = to_jsonable_python(value)
     return Side(
@@ -128,13 +128,9 @@ def side_of(name: str, config: RunConfig, env: Mapping[str, str] | None, recorde
 
 
 def check_good(word: str, results_dir: Path, conditions: Sequence[Condition]) -> None:
-    """Raise UsageError if GOOD, which `word` names, is a run that cannot stand for a good one.
-
-    A config file, which has no results, is always allowed. A failed accuracy gate is allowed only if a condition is
-    about answers, and INVALID only if no condition is about speed.
-    """
+    """Raise UsageError if GOOD, which `word` names, is a run that cannot stand for a good one."""
     if Path(word).is_file():
-        return
+        return  # A config file has no results that could be bad.
     folder = find.find_runs(word, results_dir)[-1]  # A label means its latest run.
     summary = compare.read_run(folder).summary
     has_answers = any(condition.is_of_answers for condition in conditions)

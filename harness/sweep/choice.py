@@ -12,10 +12,10 @@ from harness.sweep.file import BASELINE, Experiment, Sweep
 
 
 def chosen_experiments(sweep: Sweep, only: Sequence[str], start: str | None) -> list[Experiment]:
-    """Return the chosen experiments in the file's order: those named in `only`, those from `start` on, or else all.
+    """Return the experiments named in `only`, those from `start` on, or else all, in the file's order.
 
-    The baseline is always among them, because all others are compared with it. Raises UsageError for a name that no
-    experiment has, and if both `only` and `start` are given.
+    The baseline is always among them, because all others are compared with it. Raises UsageError for an unknown name,
+    and if both `only` and `start` are given.
     """
     if only and start:
         raise UsageError("--only and --from exclude each other: give one of them.")
@@ -38,8 +38,7 @@ def check_name(flag: str, name: str, names: Sequence[str]) -> None:
 def find_unsupported(sweep: Sweep) -> dict[str, str]:
     """Return why experiments cannot run on the installed vLLM, by name; those that can run are left out.
 
-    Experiments with an interpreter of their own or an endpoint are not checked: another engine runs them. Raises
-    UsageError if the baseline cannot run, for instance because no vLLM is installed.
+    Raises UsageError if the baseline cannot run, for instance because no vLLM is installed.
     """
     from harness.runner import doctor  # It is slow to import, and --list needs none of it.
 
@@ -47,7 +46,7 @@ def find_unsupported(sweep: Sweep) -> dict[str, str]:
     for item in sweep.experiments:
         config = RunConfig(**item.settings)
         if item.python or not config.is_in_process:
-            continue
+            continue  # Another engine runs this experiment.
         if item.name == BASELINE:
             doctor.require(config, only="vLLM")
         replicas = config.data_parallel_size

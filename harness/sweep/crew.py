@@ -30,7 +30,6 @@ class Crew:
     def work(self, lanes: Sequence[Lane]) -> bool:
         """Run jobs on all lanes until none is left, and return whether the work was interrupted.
 
-        A lane runs one job at a time, on a GPU of its own or on the whole machine. A single lane works in this thread.
         If a lane raises an error, the others end after their jobs, and the error is raised here.
         """
         if len(lanes) == 1:
@@ -50,8 +49,7 @@ class Crew:
     def work_lane(self, lane: Lane) -> bool:
         """Run the jobs of one lane, one after the other, and return whether they were interrupted.
 
-        A lane is a GPU, or the whole machine, on which one job runs at a time. Lanes work side by side, so the lock
-        guards what they share: the state of the sweep and the display.
+        Lanes work side by side, so the lock guards the state of the sweep and the display.
         """
         lane.pin()  # The runs of this lane stay on its own cores, so that they do not slow down those of other lanes.
         while not self.stop.is_set():

@@ -45,9 +45,8 @@ class SearchState:
 def search(count: int, answers: Answers) -> SearchState:
     """Return the state of the search among `count` differences, given the answers so far.
 
-    All differences together are known to fail, and no difference is known to pass. The search is run from its start
-    with the known answers, until it asks for a set that was not tested. That set is wanted next. If every answer is
-    known, the search is finished.
+    All differences together are known to fail. The search runs from its start with the known answers, until it asks for
+    a set that was not tested.
     """
     everything = frozenset(range(count))
     known: dict[Subset, StepAnswer] = {**answers, everything: "fails", NO_DIFFERENCES: "passes"}
@@ -79,8 +78,7 @@ def search(count: int, answers: Answers) -> SearchState:
 def search_first(count: int, answers: Answers) -> SearchState:
     """Return the state of the search for the first bad change of `count` consecutive changes.
 
-    Each tested set has all changes up to one of them. The next set ends nearest to the middle of the open range. If no
-    set in the open range can give a clear answer, the search ends, and the changes of the range are doubtful.
+    Each tested set has all changes up to one of them.
     """
     known: dict[Subset, StepAnswer] = {**answers, first_places(count): "fails", NO_DIFFERENCES: "passes"}
     low, high = 0, count  # the first `low` changes pass, the first `high` changes fail
@@ -102,8 +100,7 @@ def search_first(count: int, answers: Answers) -> SearchState:
 def nearest_to_middle(low: int, high: int, known: Answers) -> int | None:
     """Return how many of the first changes to test together next, in a bisection; None if no number can help.
 
-    With the first `low` changes the condition does not hold, with the first `high` it does. The number is the one
-    between them that is nearest to the middle, among those that were not tested without a clear answer.
+    With the first `low` changes the condition does not hold, with the first `high` it does.
     """
     middle = (low + high) / 2
     nearest = None
@@ -137,8 +134,8 @@ def ask_halves(items: Sequence[int], fails: FailureTest) -> None:
 def explain_failure(background: Subset, items: Sequence[int], fails: FailureTest, is_new_background: bool) -> Subset:
     """Return the items that make a failure: they fail together with the background, and none of them can be left out.
 
-    By QuickXplain. The background is a set of differences that every test has. The background and all items together
-    must fail. Unless `is_new_background`, the background alone is known to pass.
+    By QuickXplain. The background (differences that every test has) and all items together must fail. Unless
+    `is_new_background`, the background alone is known to pass.
     """
     if is_new_background and fails(background):  # No item is needed for the failure.
         return NO_DIFFERENCES
@@ -227,14 +224,14 @@ class ExpectedSteps:
 def expected_steps(count: int, is_ordered: bool) -> ExpectedSteps:
     """Estimate how many steps a search among `count` differences takes, by simulating it with each possible cause.
 
-    In an ordered search, a cause is all differences up to one of them, since each version contains the one before. Else
-    it is a single difference, or a pair of the first MOST_PAIRED differences. With two differences or fewer, a pair is
-    all of them, so pairs are not simulated. The result has the fewest and the most steps, and the mean for pairs.
+    The result has the fewest and the most steps for a single cause, and the mean for pairs of differences.
     """
     counts = []
     for place in range(count):
+        # Each version contains the one before.
         cause = first_places(place + 1) if is_ordered else frozenset([place])
         counts.append(count_steps(count, cause, is_ordered))
+    # With two differences or fewer, a pair is all of them.
     if is_ordered or count <= 2:
         return ExpectedSteps(min(counts), max(counts))
     pairs = combinations(range(min(count, MOST_PAIRED)), 2)

@@ -130,14 +130,11 @@ class State:
 
     @property
     def error_rate(self) -> float:
-        """The chance, allowed at each look at the results, that any experiment is wrongly called faster or slower.
-
-        If the results are looked at again and again while the sweep runs, each look is another chance to be wrong. So a
-        single look is then allowed less.
-        """
+        """The chance, allowed at each look at the results, that any experiment is wrongly called faster or slower."""
         may_end_early = bool(self.within)  # A look after each round decides whether the sweep ends.
         is_bisection = self.bisection is not None  # A look after each step decides what comes next.
         if may_end_early or is_bisection:
+            # Each look is another chance to be wrong, so a single look is allowed less.
             return LOOK_ERROR
         return change.ERROR_RATE
 
@@ -190,9 +187,8 @@ Watch = Callable[[str], bool | None]  # gets the last line that a run printed, a
 def run_experiment(job: Job, lane: Lane, watch: Watch, place: Path, timeout: float, lock: int) -> ExperimentRecord:
     """Run a job by run.py in a folder below `place`, for at most `timeout` seconds, and return its record.
 
-    A run that fails, takes too long or is interrupted has a record that says so. However it ends, all its processes are
-    ended. `watch` gets the last printed line and tells whether to end the run. run.py inherits the file descriptor
-    `lock`, so a sweep stays locked as long as one of its runs lives.
+    However the run ends, all its processes are ended. `watch` gets the last printed line and tells whether to end the
+    run. run.py inherits the file descriptor `lock`, so a sweep stays locked as long as one of its runs lives.
     """
     # Runs at full length, and runs on the GPUs of different lanes, have folders of their own.
     length = "full" if job.final else ""
@@ -221,14 +217,12 @@ def run_experiment(job: Job, lane: Lane, watch: Watch, place: Path, timeout: flo
 def start_run(job: Job, lane: Lane, folder: Path, screen: IO[str], lock: int) -> "subprocess.Popen[bytes]":
     """Start run.py in the folder of an experiment and return its process; what it prints goes to `screen`.
 
-    The interpreter is the experiment's own or, without one, that of the sweep. run.py gets the environment of the
-    experiment and of its lane, and no address of MLflow, since the sweep itself sends the runs to MLflow. Raises
-    OSError or ValueError if run.py cannot be started.
+    Raises OSError or ValueError if run.py cannot be started.
     """
     script = str(locations.ROOT / "run.py")
     config = str(folder / CONFIG_FILE)
     environment = dict(os.environ)
-    environment.pop(MLFLOW_URI, None)
+    environment.pop(MLFLOW_URI, None)  # The sweep itself sends the runs to MLflow.
     environment |= job.item.env | lane.env
     return subprocess.Popen(
         [job.item.python or sys.executable, script, "--config", config, "--results-dir", str(folder)],
@@ -268,10 +262,10 @@ def new_run(folder: Path, paths_before: Collection[Path]) -> Path | None:
 def watch_run(
     process: "subprocess.Popen[bytes]", screen: Path, until: float, watch: Watch
 ) -> Literal["timeout", "interrupted"] | None:
-    """Wait until run.py ends by itself and return None. If it has not by the time `until`, end it and return "timeout".
+    """Wait until run.py ends by itself and return None, or end it at the time `until` and return "timeout".
 
-    `watch` gets the last line of the screen file twice a second. If `watch` returns True, or the user interrupts the
-    sweep, end run.py and return "interrupted". `until` is on the monotonic clock.
+    `watch` gets the last line of the screen file twice a second, and returns True to end run.py. `until` is on the
+    monotonic clock.
     """
     try:
         while process.poll() is None and time.monotonic() < until:

@@ -84,8 +84,7 @@ class ExperimentResult:
     def counted(self) -> dict[RoundAndPlace, ExperimentOutcome]:
         """The complete runs that the figures are based on, by round and place (the node and the GPU).
 
-        Runs that have a counted baseline run in the same round and place can be compared with it. If there are any,
-        only these runs count. If at least FEWEST_PAIRS of them are sound, only the sound ones count.
+        If any runs have a counted baseline run in the same round and place, only these runs count.
         """
         runs = {(record.round, record.place): record.outcome for record in self.done}
         if self.base:
@@ -310,11 +309,10 @@ Results = Sequence[ExperimentResult]
 
 
 def experiment_rows(state: State, final: bool = False) -> list[ExperimentResult]:
-    """Return a result for each experiment that was begun or skipped.
+    """Return a result for each experiment that was begun or skipped, with its change against the baseline.
 
-    With `final`, the results are of the runs at full length, else of all other runs. Without a baseline, no result has
-    a change. If the baseline's speed counts, each result has the baseline as `base`, and a change. If that speed does
-    not count, each result has only a void change, which tables show struck out, and the reason.
+    With `final`, the results are of the runs at full length, else of all other runs. If the baseline's speed does not
+    count, the changes are void: tables show them struck out.
     """
     results = results_without_base(state, final)
     base = result_named(results, BASELINE)
@@ -341,9 +339,8 @@ def why_unusable(base: ExperimentResult) -> str:
 def changes_from(base: ExperimentResult, results: Results, error: float) -> dict[str, Change]:
     """Return the change of each result that did the same work as the baseline, by name.
 
-    All are judged together: `error` is the highest chance that any experiment is called a change although it equals the
-    baseline. A result without a ratio has no change. If other programs ran during a result's tests, its change is one
-    `on_busy_machine`.
+    `error` is the highest chance that any experiment is called a change although it equals the baseline. A result
+    without a ratio has no change.
     """
     ratios = {}
     for result in results:
@@ -408,17 +405,13 @@ def cpu_share_of_others(run: ExperimentOutcome) -> float:
 
 
 def flaws_of(runs: Sequence[ExperimentOutcome]) -> list[str]:
-    """Return the reasons why the figures of these runs may not be compared.
-
-    These are the flaws such as INVALID (DISQUALIFYING_FLAWS) of all runs, each once, and then the disagreements of the
-    run that has most of them. Between runs, disagreements differ mostly in their numbers, so those of one run stand for
-    all.
-    """
+    """Return the reasons why the figures of these runs may not be compared: flaws as INVALID, then disagreements."""
     names = list[str]()
     disagreements = list[str]()
     for run in runs:
         names += [flaw for flaw in run.flaws if flaw in DISQUALIFYING_FLAWS]
         run_disagreements = [flaw for flaw in run.flaws if flaw not in DISQUALIFYING_FLAWS]
+        # Between runs, disagreements differ mostly in their numbers, so those of one run stand for all.
         if len(run_disagreements) > len(disagreements):
             disagreements = run_disagreements
     return [*dict.fromkeys(names), *disagreements]
@@ -487,10 +480,9 @@ def work_differences(item: Experiment, base: Experiment) -> list[Difference]:
 
 
 def comparable_work(item: Experiment) -> Comparable:
-    """Return an experiment's work in the form in which two runs are compared; the other aspects stay empty.
+    """Return an experiment's work (what is asked of the engine) in the form in which two runs are compared.
 
-    Work is what is asked of the engine, such as its samples. It consists of the settings that decide on it, as text. A
-    fixed rate is one of them. A setting that is not given counts as its default.
+    The other aspects stay empty. A setting that is not given counts as its default.
     """
     names = [*RunConfig.flags_by_effect("work")]
     if item.has_fixed_rate:

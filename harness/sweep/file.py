@@ -257,12 +257,12 @@ def made_experiments(planned: Sequence[PlannedExperiment], baseline: SettingsByP
 def grid_experiments(sources: Sequence[Source]) -> tuple[list[PlannedExperiment], list[str]]:
     """Return the experiments of the grid before they are made, and the mistakes in it.
 
-    Grids are not merged: the last one replaces the others. Without a grid, both are empty. A grid with too many
-    combinations has no experiments, but a mistake that says so.
+    Without a grid, both are empty.
     """
     sources_with_grid = [source for source in sources if source.content.grid]
     if not sources_with_grid:
         return [], []
+    # Grids are not merged: the last one replaces the others.
     axes, where = grid_of(sources_with_grid[-1])
     count = math.prod(map(len, axes.values()))
     if count > MOST_EXPERIMENTS:
@@ -364,8 +364,8 @@ def source_chain(path: Path, where: str = "", extending_files: tuple[Path, ...] 
 def read_yaml(path: Path, where: str) -> tuple[object, LineNumbers]:
     """Return the content of a YAML file, and the line of each key and list item in it.
 
-    `where` is the place in another file that asks for this file; empty if the user does. Raises UsageError if the file
-    cannot be read or is not YAML.
+    `where` is the place in another file that asks for this file, or empty. Raises UsageError if the file cannot be read
+    or is not YAML.
     """
     try:
         text = read_text(path, LARGEST_SWEEP_FILE)
@@ -500,10 +500,10 @@ def make_experiment(
 ) -> Experiment:
     """Return an experiment with these settings. `variant` has its name and whatever else its file says of it.
 
-    Unless the settings say otherwise, a failed accuracy gate does not end the experiment, and metrics are recorded. The
-    differences from `baseline`, the baseline's settings, are listed in words.
+    The differences from `baseline`, the baseline's settings, are listed in words.
     """
     engine = values_of_part(settings, "engine")
+    # Unless the settings say otherwise, a failed accuracy gate does not end the experiment.
     flags = {"no_exit_on_accuracy_fail": True, "extra_metrics": True, **values_of_part(settings, "set")}
     if engine:
         flags["engine_arg"] = [f"{key}={setting_text(value)}" for key, value in engine.items()]

@@ -99,8 +99,7 @@ class SweepReport:
     def judgements(self) -> list[Judgement]:
         """The judgements of --fail-if, of each condition on each experiment; empty without conditions.
 
-        If experiments failed their accuracy gate, a FAIL of that gate comes first. Experiments that were not measured
-        are NOT JUDGED, except in a bisection, which measures only those that it needs.
+        If experiments failed their accuracy gate, a FAIL of that gate comes first.
         """
         conditions = [*map(regression.parse_condition, self.state.fail_if)]
         if not conditions:
@@ -112,7 +111,7 @@ class SweepReport:
             judgements.append(regression.accuracy_gate_failure(unsafe_names))
         for result in changed_results:
             judgements += [self.judge(result, condition) for condition in conditions]
-        if not self.state.bisection:
+        if not self.state.bisection:  # A bisection measures only the experiments that it needs.
             judgements += self.judgements_of_missing(conditions)
         return judgements
 
@@ -145,10 +144,9 @@ class SweepReport:
         return regression.judge_values(condition, before, after, self.change_to_judge(result, metric))
 
     def change_to_judge(self, result: ExperimentResult, metric: Metric) -> Change | None:
-        """Return the change of a metric by which an experiment is judged.
+        """Return the change of a metric by which an experiment is judged, with a wider interval on a busy machine.
 
-        None if a run of the experiment or of the baseline has a value that is not above 0. On a busy machine, the
-        interval of the change is wider. That needs a known load; with an unknown one, the metric is not judged.
+        None if a run of the experiment or of the baseline has a value that is not above 0.
         """
         pairs_have_ratios = len(result.ratios(metric)) == len(result.values(metric))
         if not pairs_have_ratios:  # A pair of values has no ratio if one of them is not above 0.
@@ -279,8 +277,7 @@ def accuracy_finding(report: SweepReport) -> str:
 def best_change(judged: Results) -> str:
     """Return a sentence on the fastest change that helped or, if none did, on the fastest change.
 
-    `judged` has the fastest first. If there is a single result, or if the tests of all are doubtful, the sentence is on
-    the fastest and does not say whether it helped.
+    `judged` has the fastest first.
     """
     fastest = judged[0]
     if len(judged) == 1 or all(result.doubt for result in judged):
@@ -292,10 +289,9 @@ def best_change(judged: Results) -> str:
 
 
 def change_sentence(result: ExperimentResult, verb: str) -> str:
-    """Return a sentence on the change of an experiment against the baseline, with the means of both.
+    """Return a sentence on the change of an experiment against the baseline: "<name> <verb> <change>", then both means.
 
-    The sentence is "<name> <verb> <change>". If the change has no interval or the tests are doubtful, nothing shows
-    that it helped: the verb is then "is" or "was", and the means are left out.
+    If nothing shows that the change helped, the verb is "is" or "was", and the means are left out.
     """
     assert result.change and result.base
     metric = result.metric
@@ -392,16 +388,14 @@ def other_work_lines(report: SweepReport, base: ExperimentResult) -> Iterator[Li
 
 
 def uneven_work_lines(report: SweepReport) -> Iterator[Line]:
-    """Yield a line that names the experiments whose runs made clearly different numbers of tokens; none without any.
-
-    The runs of an experiment are taken with those of the baseline that they are compared with. Each Offline test finds
-    its own length, in whole passes over the samples. With few samples, some tests send them once and others twice, and
-    the longer test is the faster one whatever the settings are.
-    """
+    """Yield a line that names the experiments whose runs made clearly different numbers of tokens; none without any."""
     names = []
     for result in report.rows:
+        # These are the runs of the experiment and those of the baseline that it is compared with.
         runs = result.compared_runs or result.runs
         tokens = [run.output_tokens for run in runs if run.output_tokens]
+        # Each Offline test has whole passes over the samples. With few samples, some tests have one pass and others
+        # two.
         if tokens and max(tokens) > MOST_TOKENS_RATIO * min(tokens):
             names.append(result.name)
     if names:

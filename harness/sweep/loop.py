@@ -41,8 +41,7 @@ MOST_LEFT_NAMED = 3  # experiments that a note names, of those for which no time
 def run_sweep(state: SweepState, lanes: Sequence[Lane], display: Display, runner: Runner | None = None) -> int:
     """Run the chosen experiments that are not finished yet, write the report, and return the exit code.
 
-    `runner` replaces the one that starts run.py. The report is written however the sweep ends, unless it is interrupted
-    before the first run. Raises BenchmarkError if the sweep fails.
+    `runner` replaces the one that starts run.py. Raises BenchmarkError if the sweep fails.
     """
     folder, options = state.folder, state.options
     size = f"{len(state.chosen)} configurations, {plural(options.repeat, 'round')}"
@@ -117,11 +116,10 @@ def print_verdicts(folder: Path, console: Console) -> None:
 
 
 def runner_of(state: SweepState, lanes: Sequence[Lane], display: Display, lock: int) -> Runner:
-    """Return the runner of the jobs: a function that starts run.py for each job.
+    """Return the runner of the jobs: a function that starts run.py for each job, or tests the servers in this process.
 
-    If the sweep compares servers at one load, the jobs run in this process, with connections that stay open for all
-    rounds. Raises BenchmarkError if a server cannot be tested. `lock` is the file descriptor of the sweep's lock, which
-    each run.py inherits, so that the sweep stays locked as long as a run of it goes on.
+    `lock` is the file descriptor of the sweep's lock, which each run.py inherits. Raises BenchmarkError if a server
+    cannot be tested.
     """
     configs = []
     if state.kept.sweep.is_of_servers:
@@ -130,6 +128,7 @@ def runner_of(state: SweepState, lanes: Sequence[Lane], display: Display, lock: 
     if is_at_one_load and len(lanes) == 1:  # This process can run one job at a time, so there must be a single lane.
         for config in configs:
             doctor.require(config)
+        # Connections to the servers stay open for all rounds.
         return Servers(state.folder.path, display)
     return partial(run_experiment, place=state.folder.path, timeout=state.options.timeout, lock=lock)
 
@@ -142,8 +141,7 @@ def has_one_load(config: RunConfig) -> bool:
 def run_rounds(state: SweepState, crew: Crew, lanes: Sequence[Lane]) -> bool:
     """Run all rounds, then the experiments that follow from their results. Return whether the sweep was interrupted.
 
-    If the time limit left something out, a note in the state says so. For a comparison of servers with fewer than
-    FEWEST_PAIRS tests of each, the note also says how many minutes so many tests take.
+    If the time limit left something out, a note in the state says so.
     """
     state.folder.set_status("running")
     state.keep(note="")  # A resumed sweep has the note of how it ended before.
@@ -171,8 +169,7 @@ def records_of_whole_rounds(records: Sequence[ExperimentRecord], experiments: in
 def finish_sweep(state: SweepState, interrupted: bool, display: Display) -> int:
     """Write the report of a sweep, show it, and return the exit code.
 
-    The code is that of the interruption, of the bisection, or of the verdicts of --fail-if, which are also written to a
-    file; else DONE. Raises BenchmarkError if the baseline did not complete.
+    The verdicts of --fail-if are also written to a file. Raises BenchmarkError if the baseline did not complete.
     """
     processes.ignore_signals()  # All tests are done. A signal must not prevent the report now.
     display.stage("writing the report")
@@ -215,8 +212,7 @@ def begin_sweep(  # noqa: PLR0913
     """Return the state of a new sweep or, if `is_resumed`, of the last sweep of its name.
 
     `chosen` are the experiments to run, the baseline first. `skipped` says why an experiment cannot run, by its name.
-    `within` and `fail_if` are the values of the flags. `bisection` is given for a bisection. Raises UsageError if there
-    is nothing to resume.
+    `within` and `fail_if` are the values of the flags. Raises UsageError if there is nothing to resume.
     """
     if is_resumed:
         folder, state = resume_sweep(sweep, results_dir, bisection)
@@ -235,10 +231,9 @@ def begin_sweep(  # noqa: PLR0913
 
 
 def with_earlier_length(sweep: Sweep, results_dir: Path) -> Sweep:
-    """Return a comparison of servers with the test length that the last comparison of its name had.
+    """Return a comparison of servers with the test length that the last comparison of its name had, if there is one.
 
-    A comparison can be resumed only with the same settings, and the length of its tests is one of them. Without an
-    earlier comparison, the sweep is returned as it is.
+    A comparison can be resumed only with the same settings, and the length of its tests is one of them.
     """
     earlier_states = [state for _folder, state in sweeps_named(sweep.name, results_dir)]
     if not earlier_states:
@@ -265,8 +260,7 @@ def sweeps_named(name: str, results_dir: Path) -> list[tuple[Path, State]]:
 def resume_sweep(sweep: Sweep, results_dir: Path, bisection: Bisection | None = None) -> tuple[RunFolder, State]:
     """Return the folder of the last sweep of this name, and its state with its finished records.
 
-    Raises UsageError if there is none, if that sweep was asked for with another file or another bisection than this
-    one, or if it ran on another machine.
+    Raises UsageError if there is none, or if it was made with another file, another bisection or on another machine.
     """
     same_name = sweeps_named(sweep.name, results_dir)
     if not same_name:

@@ -79,7 +79,7 @@ def setting_curve(results: Results) -> LinePanel | None:
     """Return a panel of speed by the one setting in which the experiments differ.
 
     None if they differ in several settings or in one that is no number, or if fewer than FEWEST_CURVE_POINTS have a
-    speed and a value. An experiment that leaves the setting to the engine, such as the baseline, is left out.
+    speed and a value.
     """
     measured = [result for result in results if result.speed]
     name = changed_number(measured)
@@ -176,8 +176,7 @@ def title_with_key(title: str, results: Results, has_hollow: bool) -> str:
 def trade_off(results: Results) -> LinePanel:
     """Return a panel of accuracy against speed, with the Pareto front: the results that no other result beats in both.
 
-    Results that are not usable or had a busy machine are not part of the front. Each point has a number, since names
-    would lie on each other; the panel has the name of each number.
+    Each point has a number, since names would lie on each other; the panel has the name of each number.
     """
     points = {result.name: (result.speed or 0.0, result.score or 0.0) for result in results}
     candidates = [result for result in results if result.is_usable and not result.background_load]

@@ -98,11 +98,10 @@ def build_report(folder: Path, state: State | None = None) -> SweepReport:
 
 
 def answers_beside_baseline(folder: Path, state: State, rows: Results) -> dict[str, answer_comparison.AnswerPair]:
-    """Return the answers of experiments compared with the baseline's, by name. Raises UsageError for a damaged file.
+    """Return the answers of experiments compared with the baseline's, by name, as far as a comparison is needed.
 
-    Empty if the baseline's answers were not kept. An experiment's answers are compared only if that is needed: if the
-    sweep compares servers, if a condition is about answers, or if the experiment's accuracy gate is inconclusive. An
-    experiment with other samples is left out.
+    Empty if the baseline's answers were not kept. An experiment with other samples is left out. Raises UsageError for a
+    damaged file.
     """
     tests = accuracy_tests(folder, rows)
     base = tests.pop(BASELINE, None)
@@ -212,7 +211,7 @@ def experiment_table(
     """Return the table of experiments: description, change, metrics, verdicts, and what bounds the speed.
 
     `judgements` are those on an experiment's score against the baseline's, by name. `same_answers` names the
-    experiments whose answers are all equal to the baseline's. Columns without a value are left out.
+    experiments whose answers are all equal to the baseline's.
     """
 
     def accuracy(result: ExperimentResult) -> str:

@@ -38,8 +38,8 @@ class Servers:
     def __call__(self, job: Job, lane: Lane, watch: Watch) -> ExperimentRecord:
         """Run one job against its server in this process, and return its record. An interruption is recorded, too.
 
-        Raises BenchmarkError if the test fails: no other job can follow a failed one in this process. `watch` is not
-        asked whether to end the test, since LoadGen waits for every answer and cannot be stopped.
+        Raises BenchmarkError if the test fails. `watch` is not asked, since LoadGen waits for every answer and cannot
+        be stopped.
         """
         begin = time.monotonic()
         folder = open_run(self.place / job.item.name, str(job.round + 1))
@@ -103,18 +103,14 @@ def measure_server(first_run: steps.PreparedRun, folder: RunFolder) -> Path:
 
 
 def match_length(plan: Plan, first_plan: Plan) -> Plan:
-    """Return the plan with the number of queries, the rate and the duration of the first server's plan.
-
-    If the first plan has no rate, the plan is returned as it is. A test at fixed concurrency gets a fixed number of
-    queries, a multiple of its slots (the requests in flight), because a test that ends by time ends with some slots
-    empty.
-    """
+    """Return the plan with the number of queries, the rate and the duration of the first server's plan."""
     if first_plan.target_qps is None:
         return plan
     fewest_queries = first_plan.fewest_queries
     min_duration_s = first_plan.min_duration_s
     if plan.concurrency and not fewest_queries:
         wanted_queries = max(first_plan.min_queries, first_plan.target_qps * min_duration_s)
+        # A test that ends by time ends with some slots (requests in flight) empty, so the number of queries is fixed.
         queries_a_slot = ceil(wanted_queries / plan.concurrency)
         fewest_queries = queries_a_slot * plan.concurrency
         min_duration_s = NO_MIN_DURATION_S  # so that the number of queries alone ends the test

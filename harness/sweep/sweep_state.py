@@ -93,15 +93,14 @@ class SweepState:
     def jobs(self, lane: Lane) -> Iterator[Job]:
         """Yield the jobs that a lane may run, in order, the finalists (the fastest, once more at full length) last.
 
-        A lane is a GPU, or the whole machine, on which one job runs at a time. Each round begins with the baseline, so
-        that the others are compared with a baseline on their own GPU. If rounds alternate, every second round runs
-        backwards and ends with the baseline. With --within, the rounds end once all intervals are narrow enough. They
-        end only after an even number of rounds, so that as many ran forwards as backwards.
+        A lane is a GPU, or the whole machine. Each round begins or ends with the baseline, so that the others are
+        compared with a baseline on their own GPU.
         """
         baseline, *others = self.chosen
         others.sort(key=attrgetter("priority"), reverse=True)
         for done_rounds in range(self.options.repeat):
             is_even = done_rounds % 2 == 0
+            # After an even number of rounds, as many ran forwards as backwards.
             may_end = self.kept.within and done_rounds >= FEWEST_ROUNDS and is_even
             if may_end and are_all_narrow(self.kept, done_rounds):
                 break
@@ -138,17 +137,14 @@ class SweepState:
         return key not in self.reserved and key not in ended
 
     def reserve(self, job: Job, lane: Lane) -> bool:
-        """Reserve a job for this lane if there is time for it, and return whether it was reserved.
-
-        Once there was no time for a job of a round, no further job of a round is reserved. The time that is left is for
-        the finalists (runs at full length).
-        """
+        """Reserve a job for this lane if there is time for it, and return whether it was reserved."""
         seconds = self.seconds_of(job)
         if job.item.is_estimate:  # Later, a search as long as the estimate and a full test must confirm the best one.
             seconds = 2 * seconds + SHORTEST_FULL_TEST_S
         is_too_long = self.is_late(seconds)
         if is_too_long:
             self.out_of_time = True
+        # The time that is left is for the finalists.
         is_of_ended_rounds = self.out_of_time and not job.final
         if is_too_long or is_of_ended_rounds:
             return False
@@ -156,12 +152,7 @@ class SweepState:
         return True
 
     def seconds_of(self, job: Job) -> float:
-        """Estimate the seconds of a job by the mean of earlier runs; 0 if there are none.
-
-        The mean is over the runs of the same experiment and length; without any, over all runs of the same length;
-        without any, over all runs. So the first run at full length is expected to take as long as a short one: nothing
-        better is known.
-        """
+        """Estimate the seconds of a job by the mean of earlier runs that are most alike; 0 if there are none."""
         done = [record for record in self.kept.records if record.seconds]
         if not done:
             return 0.0
@@ -173,9 +164,8 @@ class SweepState:
     def extend(self) -> bool:
         """Plan what follows from the results of the rounds, and return whether anything does.
 
-        A sweep of estimates is extended twice: by a variant of the best estimate with a cap on running requests, and
-        then by one finalist, the best of all estimates at full length. Any other sweep is extended once, by the
-        finalists that were asked for.
+        After estimates, these are a variant of the best estimate with a cap on running requests, and then the best of
+        all at full length. Otherwise they are the finalists that were asked for.
         """
         results = experiment_rows(self.kept)
         has_estimates = self.chosen[0].is_estimate
@@ -216,14 +206,10 @@ class SweepState:
         return replace(item, settings=settings)
 
     def confirming_s(self, item: Experiment) -> float:
-        """Return the length in seconds of a full test that confirms an estimate, by the time that is left of the sweep.
-
-        The search may need a second full test after one that failed, so both have to fit. Each is as long as the sweep
-        file asks or, if that does not fit, shorter, down to SHORTEST_FULL_TEST_S.
-        """
+        """Return the length in seconds of a full test that confirms an estimate, by the time the sweep has left."""
         seconds_left = self.began + self.options.limit - time.monotonic()
         search_s = self.seconds_of(Job(item, 0))  # about as long as the estimate took
-        fitting_s = (seconds_left - search_s) / 2  # for each of two full tests
+        fitting_s = (seconds_left - search_s) / 2  # for each of two full tests: the first may fail
         given = item.settings.get("min_duration", "auto")
         asked_s: float = MIN_DURATION_S if given == "auto" else given
         return min(asked_s, max(SHORTEST_FULL_TEST_S, fitting_s))
@@ -255,8 +241,7 @@ class SweepState:
 def cap_fastest(results: Results) -> Experiment | None:
     """Return the experiment with the best estimate once more, with the cap on running requests that its estimate gives.
 
-    The cap keeps TPOT near its limit. None if no estimate counts, if the best one gives no cap, or if the experiment's
-    own cap is not above it.
+    None if no estimate counts, if the best gives no cap, or if the experiment's own cap is not above it.
     """
     best = best_estimate(results)
     if best is None:
