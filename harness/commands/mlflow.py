@@ -207,7 +207,7 @@ def tracked_run_of(folder: Path) -> TrackedRun:
 def tracked_benchmark(folder: Path) -> TrackedRun:
     """Return a run of run.py as an MLflow run: its settings, metrics, verdicts and machine.
 
-    MLflow takes numbers alone as metrics, so a verdict is both a tag with its word and a number that is 1 or 0.
+    MLflow takes numbers alone as metrics, so a verdict is both a tag and a number, 1 or 0.
     """
     facts = benchmark_run.facts_of(folder)
     summary = read(folder / "summary.json", Summary)

@@ -195,11 +195,12 @@ def render(arguments: Arguments) -> None:
 def print_matrix(arguments: Arguments, axes: list[str]) -> None:
     """Print a table of the runs and the settings in which the runs differ, and write the files of --csv and --plot.
 
-    `axes` are properties of a run, such as its GPU and its workload. With --of METRIC (`arguments.metric`), prints a
-    cross table of that metric. Raises UsageError for an axis, a metric or a --reference that the runs do not have.
+    `axes` are properties of a run, such as its GPU and its workload. Raises UsageError for an axis, a metric or a
+    --reference that the runs do not have.
     """
     runs = read_runs(arguments.run, arguments.results_dir)
     matrix = Matrix.of([run.summary for run in runs], axes, arguments.reference)
+    # With --of METRIC, the values of one axis are down, those of another across, and the metric is in the cells.
     table = CrossTable.of(matrix, axes, arguments.metric) if arguments.metric else matrix
     say(table.table())
     if arguments.csv:
@@ -226,8 +227,7 @@ def check_run(folder: Path) -> int:
 def compare_runs(folders: list[Path], csv: Path | None, plot: Path | None, page: Path | None) -> None:
     """Print the comparison of runs, and write its table, picture and page to the files that are given.
 
-    Raises UsageError if fewer than two runs are left, unless the folders are copies of one run and no file was asked
-    for.
+    Raises UsageError if nothing can be compared, unless the folders are copies of one run and no file was asked for.
     """
     runs, reasons = comparison.load_runs(folders)
     warn_of_left_out(reasons)

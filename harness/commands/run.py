@@ -58,8 +58,8 @@ def run_scenarios(
 ) -> int:
     """Run the benchmark for each scenario until a run ends with another exit code than 0, and return the last code.
 
-    `config` has the settings of the whole command. `folder` is that of the first run. `consoles` are those of standard
-    output and of standard error.
+    `config` has the settings of the whole command. `folder` is that of the first run. `consoles` write to standard
+    output and standard error.
     """
     from harness.core import processes
     from harness.runs import run_folder
@@ -93,8 +93,8 @@ def run_in_folder(
 ) -> "tuple[int, PreparedRun | None]":
     """Run the benchmark once in its folder. Return the exit code, and the run, whose engine later runs may use.
 
-    After an error, the run is None. `earlier` is the run before, whose engine this run may use. `consoles` are those of
-    standard output and of standard error.
+    After an error, the run is None. `earlier` is the run before, whose engine this run may use. `consoles` write to
+    standard output and standard error.
     """
     from harness.core import progress
     from harness.engines.discovery import config_of_served_model

@@ -120,8 +120,8 @@ def run_experiments(
 ) -> int:
     """Run the chosen experiments of a sweep, and end the process with the exit code.
 
-    With `dry_run`, only shows what would run and returns. No more rounds are run once every interval is narrower than
-    `within` percent. `is_side_by_side` runs an experiment on each GPU at the same time.
+    With `dry_run`, only shows what would run. No more rounds are run once every interval is narrower than `within`
+    percent. `is_side_by_side` runs an experiment on each GPU at the same time.
     """
     from harness.core import processes
     from harness.sweep import loop  # This import is slow, and the other uses of the command should not wait for it.
@@ -160,7 +160,7 @@ def run_bisection(
     """Find the difference between GOOD and BAD that makes a condition of --fail-if hold, and end the process.
 
     `sides` are the words for GOOD and BAD, `pythons` the interpreters of their environments. With `dry_run`, only shows
-    what would run and returns. Raises UsageError if the two cannot be bisected.
+    what would run. Raises UsageError if the two cannot be bisected.
     """
     if not fail_if:
         raise UsageError("--bisect needs --fail-if CONDITION, which tells BAD from GOOD: 'output_tokens_per_s<-3%'.")

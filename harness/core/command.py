@@ -302,8 +302,7 @@ def make_command(function: Callable[..., object], about: str = "", **attributes:
 def start(entry: Command | Group, name: str = "") -> NoReturn:
     """Run a command with the words of the command line, and end the process with the command's exit code.
 
-    `name` is the command's name in its help and errors. If it is empty, the command is named as it was called: by `-m`
-    and its module, or by its file.
+    `name` is the command's name in its help and errors. If `name` is empty, the command is named as it was called.
     """
     prepare()
     get_completion_inspect_parameters()  # makes Typer register the shells for which it can complete flags

@@ -52,8 +52,8 @@ def own_paths() -> Mapping[str, str]:
 def group_folders(root: Path, folders: tuple[str, ...], controller: str) -> Iterator[Path]:
     """Yield the folders of this process's group and of all groups above it that can be seen, its own group first.
 
-    `root` is the mount of all groups. `folders` are the folders below it in which the groups of a controller may begin
-    (CPU_FOLDERS, for example). `controller` is the name of that controller in version 1, such as "cpu".
+    `root` is the mount of all groups. `folders` are the folders in it where groups may begin, such as CPU_FOLDERS.
+    `controller` is the controller's name in version 1, such as "cpu".
     """
     paths = own_paths()
     for folder in folders:
@@ -138,8 +138,7 @@ def used_s(root: Path, group: Path) -> float | None:
 def memory_limit(root: Path) -> MemoryLimit | None:
     """Return the lowest limit and the least free memory of this process's group and the groups above it.
 
-    The two may be of different groups, since other processes share the groups above. None if no group has a limit.
-    `root` is the mount of all groups.
+    The two may be of different groups. None if no group has a limit. `root` is the mount of all groups.
     """
     limits = []
     for group in group_folders(root, MEMORY_FOLDERS, "memory"):
@@ -154,6 +153,7 @@ def memory_limit(root: Path) -> MemoryLimit | None:
             limits.append(MemoryLimit(lowest, free_bytes(group, lowest)))
     if not limits:
         return None
+    # Other processes share the groups above, so a group with a higher limit may have less free memory.
     known_free = [limit.free for limit in limits if limit.free is not None]
     return MemoryLimit(min(limit.most for limit in limits), min(known_free, default=None))
 

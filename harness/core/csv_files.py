@@ -27,7 +27,7 @@ Columns = dict[str, list[float | None]]  # numbers by column
 def read_columns(path: Path, names: Sequence[str] = ()) -> Columns:
     """Return the named columns of numbers in a CSV file, or all columns if none is named. An empty cell is None.
 
-    Raises UsageError if the file cannot be read or is no table, a cell is no number, or a named column is missing.
+    Raises UsageError if the file is no table, a cell is no number, or a named column is missing.
     """
     lines = read_given("", path, "a table", read_table, csv.Error, most=LARGEST_RECORDING)
     first_line = lines[0] if lines else {}

@@ -127,8 +127,7 @@ def flush_and_convert_errors() -> Iterator[None]:
 def one_line_errors(config_file: Path | None = None) -> Iterator[None]:
     """End the command with a printed line and an exit code, not a stack trace, if the user caused an error within.
 
-    The printed line also names `config_file`, unless the error is about that file itself. A mistake of this program
-    keeps its stack trace.
+    The printed line also names `config_file`. A mistake of this program keeps its stack trace.
     """
     try:
         with flush_and_convert_errors():

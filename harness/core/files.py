@@ -175,8 +175,7 @@ def write_text(path: Path, text: str) -> None:
 def write_bytes(path: Path, content: bytes) -> None:
     """Write a file whole or not at all; a pipe or a device is written into, not replaced.
 
-    If the path is a link, the file that it leads to is written. Raises OSError, which names the file, also for a pipe
-    that nobody reads.
+    The file that a link leads to is written. Raises OSError, which names the file, also for a pipe that nobody reads.
     """
     path = path.resolve()
     if path.exists() and not path.is_file():

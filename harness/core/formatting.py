@@ -17,8 +17,8 @@ def percent(share: Measured, digits: int = 2) -> str:
 def number(value: Measured, digits: int = 4, sign: str = "") -> str:
     """Return a number as people read it: thousands separated, at most `digits` significant digits, never an exponent.
 
-    Digits before the point are never rounded. A dash stands for None and for what is no finite number. With the `sign`
-    "+" the sign is always shown.
+    Digits before the point are never rounded. A dash stands for what is no finite number. The `sign` "+" always shows
+    the sign.
     """
     if not isinstance(value, int | float) or not math.isfinite(value):
         return "–"  # A line of history.jsonl that was edited by hand may hold a text.

@@ -33,8 +33,8 @@ def read_given(
 ) -> ParsedText:
     """Return the content of a regular file of at most `most` bytes as `parse` returns it.
 
-    `flag` is the flag that named the file, or empty. `wrong` is the error that `parse` raises for what is not `kind`,
-    such as "JSON". Raises UsageError if the file cannot be read or parsed.
+    `flag` named the file, or is empty. `parse` raises `wrong` for what is not `kind`, such as "JSON". Raises UsageError
+    if the file cannot be read or parsed.
     """
     try:
         return parse(reading.read_text(path, most))

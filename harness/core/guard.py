@@ -21,8 +21,8 @@ Processes = dict[int, tuple[int, str]]  # the parent's id and the start time, in
 def main(command: int, mark: str) -> None:
     """Wait until a command has closed its end of the pipe, then end what it left behind.
 
-    `command` is the command's process id. `mark` is NAME=VALUE of a variable in the environment of the processes that
-    the command started.
+    `command` is a process id. `mark` is NAME=VALUE of a variable in the environment of the processes that the command
+    started.
     """
     ignore_signals()  # A signal that ends the command must not end its guard.
     noted = watch(command)  # waits until the command has ended

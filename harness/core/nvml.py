@@ -51,8 +51,7 @@ def nvml_gpus() -> Iterator[tuple[NVML | None, list[GPUHandle]]]:
 def usable_handles(nvml: NVML) -> list[GPUHandle]:
     """Return the handles of the GPUs that CUDA_VISIBLE_DEVICES allows; all GPUs if it is not set.
 
-    The list is empty if a GPU is named twice, as in CUDA. Raises UsageError if the variable has numbers by which CUDA
-    and NVML may mean different GPUs.
+    Raises UsageError if the variable has numbers by which CUDA and NVML may mean different GPUs.
     """
     all_handles = list(map(nvml.nvmlDeviceGetHandleByIndex, range(nvml.nvmlDeviceGetCount())))
     text = environ.get("CUDA_VISIBLE_DEVICES")
@@ -67,7 +66,7 @@ def usable_handles(nvml: NVML) -> list[GPUHandle]:
         if handle is None:  # CUDA ends the list before the first word that names no GPU.
             break
         if handle in visible_handles:
-            return []
+            return []  # as in CUDA, if a GPU is named twice
         visible_handles.append(handle)
     return visible_handles
 
@@ -114,8 +113,7 @@ def uuid_of(nvml: NVML, handle: GPUHandle) -> str:
 def device_words(text: str) -> list[str]:
     """Return the words of CUDA_VISIBLE_DEVICES that CUDA reads, up to the first word that CUDA does not accept.
 
-    All are of the same kind: UUIDs of GPUs, UUIDs of parts of GPUs (MIG), or numbers. As in CUDA, the list is empty if
-    a word is given twice.
+    All are UUIDs of GPUs, UUIDs of parts of GPUs (MIG), or numbers.
     """
     prefix_of_first = text.strip()[:4]
     are_uuids = prefix_of_first in ("GPU-", "MIG-")
@@ -129,7 +127,7 @@ def device_words(text: str) -> list[str]:
         if not device:  # not a number from 0 on, such as `-1`
             break
         if device in devices:
-            return []
+            return []  # as in CUDA, if a word is given twice
         devices.append(device)
     return devices
 

@@ -127,8 +127,8 @@ class Display:
     ) -> None:
         """Refresh the live line; without a terminal, print a plain line now and then. May be called at any rate.
 
-        The line has the stage's name and time, `note`, and the progress if there are `counters`. `total` is the number
-        of queries, None if unknown; the test lasts at least `least_s` seconds.
+        `counters` are those of the test's progress. `total` is the number of queries, None if unknown. The test lasts
+        at least `least_s` seconds.
         """
         now = time.monotonic()
         pause_s = LIVE_EVERY_S if self._live else PLAIN_EVERY_S
@@ -196,8 +196,8 @@ def progress_text(
 ) -> str:
     """Return how far a test has come. The most important figures come first, since a terminal cuts the end of a line.
 
-    `total` is the number of queries, None if it is not known or all are issued at once. The test lasts at least
-    `least_s` seconds. `rate` is the number of recent answers a second.
+    `total` is the number of queries, None if not known. The test lasts at least `least_s` seconds. `rate` is the number
+    of recent answers a second.
     """
     total = max(total or 0, counters.issued)
     figures = []

@@ -64,8 +64,8 @@ def too_large_error(path: Path, most: int) -> NotRegularError:
 def open_bytes(path: Path, most: int = LARGEST_RUN_FILE) -> Iterator[BinaryIO]:
     """Open a regular file of at most `most` bytes for reading.
 
-    Every file that may be a pipe or a device must be opened by this function. Raises OSError for such a file, and for
-    one that is too large. An error while the file is read names the file, too.
+    Every file that may be a pipe or a device must be opened by this function. Raises OSError for such a file, and for a
+    file that is too large.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a FIFO would wait for a writer
     with os.fdopen(descriptor, "rb") as file:
@@ -166,8 +166,8 @@ def setting_text(value: object) -> str:
 def node_count(node: "Node", sizes: dict[int, int | None]) -> int:
     """Return the number of values that a YAML node stands for, with its aliases expanded.
 
-    `sizes` has the numbers that are known already, by the id of the node. Raises YAMLError for a mistake such as a key
-    that is given twice, and TooLargeError for a node that contains itself.
+    `sizes` has the known numbers by the id of the node. Raises YAMLError for a mistake such as a key that is given
+    twice, and TooLargeError for a node that contains itself.
     """
     if id(node) in sizes:
         known_size = sizes[id(node)]

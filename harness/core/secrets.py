@@ -173,7 +173,7 @@ def hide(settings: object, foreign: bool = False, harmless: bool = False) -> obj
     """Return settings with their secrets replaced by `***`, at any depth.
 
     `foreign` says that the settings are another program's, and `harmless` that `settings` is the value of a setting in
-    HARMLESS_NAMES. A value that is no mapping, list or text is returned unchanged.
+    HARMLESS_NAMES.
     """
     if isinstance(settings, str):
         # Any text of another program may be a secret, unless its setting or its form shows that it is none.
@@ -207,8 +207,7 @@ def hide_value(name: str, value: object, foreign: bool) -> object:
 def secrets_in(settings: object, has_secret_name: bool = False) -> set[str]:
     """Return the texts in `settings` that are secret by the setting's name or by their form.
 
-    `has_secret_name` says that `settings` is the value of a setting with a secret name. Short texts are left out, since
-    a secret is masked wherever its text occurs, also in ordinary words.
+    `has_secret_name` says that `settings` is the value of a setting with a secret name.
     """
     secret_texts = set[str]()
     if isinstance(settings, Mapping):
@@ -220,6 +219,7 @@ def secrets_in(settings: object, has_secret_name: bool = False) -> set[str]:
     if isinstance(settings, list | tuple):
         for item in settings:
             secret_texts |= secrets_in(item, has_secret_name)
+    # A noted secret is masked wherever its text occurs, and a short text occurs in ordinary words.
     if isinstance(settings, str) and len(settings) >= SHORTEST_NOTED_SECRET:
         has_secret_form = hide_text(settings) != settings
         if has_secret_name or has_secret_form:

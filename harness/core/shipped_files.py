@@ -17,8 +17,7 @@ def shipped_names(folder: ShippedFolder) -> list[str]:
 def user_or_shipped_file(flag: str, path: Path, folder: ShippedFolder) -> Path:
     """Return the user's file, or the file of that name that comes with the program if the user has none.
 
-    `flag` names the file in errors. Raises UsageError for a missing file that probably was to be a shipped one. The
-    path of any other missing file is returned unchanged.
+    `flag` names the file in errors. Raises UsageError for a missing file that probably was to be a shipped one.
     """
     if path.exists() and not path.is_dir():
         return path

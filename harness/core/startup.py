@@ -52,9 +52,8 @@ FOLDER_VARIABLES = names_in(
 def read_environment() -> None:
     """Set the variables of a checkout's `.env`, then check the variables that hold folders and addresses.
 
-    A variable that is set already keeps its value. Lines are NAME=VALUE without quotes, as for `docker run --env-file`;
-    other lines are ignored. Raises UsageError for control characters, a folder that is an address, or an unusable
-    address.
+    A variable that is set already keeps its value. Lines are NAME=VALUE without quotes, as for `docker run --env-file`.
+    Raises UsageError for control characters, a folder that is an address, or an unusable address.
     """
     path = CHECKOUT / ".env"
     lines = list[str]()

@@ -86,8 +86,7 @@ class TextForm(NamedTuple):
 def text_form(head: bytes) -> TextForm:
     """Return the encoding of a text that begins with these bytes, and whether it is compressed by gzip.
 
-    What gzip compressed has the encoding UTF-8 here, as the text in it is not looked at. Raises NoTextError for a known
-    form that is no text, and if all bytes are zeros.
+    Raises NoTextError for a known form that is no text, and if all bytes are zeros.
     """
     for mark, description in OTHER_FORMS:
         if head.startswith(mark):
@@ -95,7 +94,7 @@ def text_form(head: bytes) -> TextForm:
     if head and not head.strip(b"\0"):  # Read as a line, gigabytes of zeros would fill the memory.
         raise NoTextError(ZEROS)
     if head.startswith(GZIP):
-        return TextForm("utf-8", is_gzip=True)
+        return TextForm("utf-8", is_gzip=True)  # The encoding of the text in it is not known yet.
     for mark, encoding in BYTE_ORDER_MARKS:
         if head.startswith(mark):
             return TextForm(encoding)
@@ -111,8 +110,8 @@ def text_form(head: bytes) -> TextForm:
 def text_stream(file: BinaryIO, most: int, errors: str) -> Iterator[io.TextIOWrapper]:
     """Yield the text of a file of bytes, with its line ends unchanged.
 
-    `most` limits the bytes of a compressed text once unpacked. `errors` says what to do with bytes that are no
-    characters, as for `open`. Raises NoTextError if the file is no text, and TooLongError if the text is too long.
+    `most` limits the bytes of a compressed text once unpacked. `errors` is that of `open`. Raises NoTextError if the
+    file is no text, and TooLongError if the text is too long.
     """
     stream: io.BufferedReader = file  # type: ignore[assignment]
     form = text_form(stream.peek(HEAD_BYTES)[:HEAD_BYTES])  # A peek may give more than it was asked for.

@@ -19,8 +19,7 @@ MOST_MARGIN = 0.04  # the largest share of a rate that is taken off for heat
 def clock_fall(recording: Recording, until_s: float) -> float | None:
     """Return the share by which the GPU clock fell from the first to the second half of a probe.
 
-    The first RAMP_S seconds do not count, nor does the time after `until_s`, when no more queries are sent. 0 if the
-    fall is within chance, None with too few readings.
+    `until_s` is when the last query was sent. 0 if the fall is within chance, None with too few readings.
     """
     clocks = [mean_clock(recording, row) for row in range(len(recording.seconds))]
     readings = zip(recording.seconds, clocks, strict=True)

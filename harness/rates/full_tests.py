@@ -97,7 +97,7 @@ class FullTests(NamedTuple):
 
     @property
     def has_cap_kept_tpot(self) -> bool:
-        """Tell whether the server caps its running requests, and this kept TPOT within its limit in each test."""
+        """Tell whether the server caps its running requests, and the cap kept TPOT within its limit in each test."""
         if self.server is None or not self.server.is_capped:
             return False
         # All tests count: after a lull, many prompts come at once and hold up the answers that run, so a less busy
@@ -198,8 +198,7 @@ class FullTests(NamedTuple):
     def modelled_rate(self, test: Outcome, shares: tuple[float, float]) -> float:
         """Estimate the highest rate that a full test should keep, from one full test and the model of the server.
 
-        `shares` are the p99 of TTFT and of TPOT in that test, as shares of their limits. Infinity if nothing shows a
-        limit.
+        `shares` are the p99 of TTFT and of TPOT, as shares of their limits. Infinity if nothing shows a limit.
         """
         server, queue = self.server, test.queue
         rate = inf
@@ -282,8 +281,7 @@ def failure_text(test: Outcome, unit: str = "") -> str:
 def early_stopping_share(test: Outcome, goal: Goal) -> float | None:
     """Return the deciding latency of a test that failed by early stopping alone, as a share of the latency's limit.
 
-    As many queries exceed the deciding latency as early stopping allows over the limit. None for any other test, and
-    for one whose queries are not known.
+    As many queries exceed the deciding latency as early stopping allows over the limit. None for any other test.
     """
     p99_share = max(goal.shares(test))  # the p99 of TTFT or of TPOT, whichever is nearer to its limit
     has_failed_by_early_stopping_alone = test.more is not None and p99_share < 1

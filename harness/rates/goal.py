@@ -51,8 +51,7 @@ class Goal(NamedTuple):
     def rate_in_time(self, qps: float, left_s: float) -> float | None:
         """Return a rate whose full test fits in `left_s` seconds: `qps`, or else a lower rate with one pass less.
 
-        A pass is one use of all samples, and LoadGen sends whole passes. None if no such test fits, or it would have
-        too few queries.
+        A pass is one use of all samples, and LoadGen sends whole passes. None if no such test fits.
         """
         if self.reserved_s(qps) <= left_s:
             return qps

@@ -193,10 +193,10 @@ def rate_by_growth(probe: Outcome) -> float:
 
 
 def rate_on_fitted_line(points: Sequence[tuple[float, float]]) -> float | None:
-    """Return the rate at which a p99 reaches its limit, by the line that fits all tests best; None if it does not fall.
+    """Return the rate at which a p99 reaches its limit, by the line that fits all tests best.
 
-    Each point is a test's rate and its p99 as a share of the limit. The rates are in ascending order, and not all
-    equal.
+    A point is a test's rate and its p99 as a share of the limit. The rates ascend, and are not all equal. None if p99
+    does not rise.
     """
     rates, shares = zip(*points, strict=True)
     # One over the share falls nearly in a straight line over the rate.
@@ -211,7 +211,7 @@ def rate_on_fitted_line(points: Sequence[tuple[float, float]]) -> float | None:
 def rate_on_line(low: tuple[float, float], high: tuple[float, float], share: float = 1.0) -> float | None:
     """Return the rate at which a p99 is the given share of its limit, by the line through two tests.
 
-    `low` and `high` are pairs of a test's rate and its p99 as a share of the limit. None if p99 does not rise.
+    Each test is a pair of its rate and its p99 as a share of the limit. None if p99 does not rise.
     """
     low_rate, low_share = low
     high_rate, high_share = high
@@ -226,7 +226,7 @@ def rate_on_line(low: tuple[float, float], high: tuple[float, float], share: flo
 def points_of_line(points: Sequence[tuple[float, float]]) -> tuple[tuple[float, float], tuple[float, float]]:
     """Return the two points, lower rate first, whose line leads to the rate at which a test would imply that same rate.
 
-    Each of `points` is a test's rate and the rate that the test implies. There are two points or more.
+    A point is a test's rate and the rate that the test implies. There are two or more.
     """
     too_low = [(rate, implied) for rate, implied in points if implied >= rate]
     too_high = [(rate, implied) for rate, implied in points if implied < rate]
@@ -242,7 +242,7 @@ def self_implying_rate(points: Sequence[tuple[float, float]]) -> float:
     """Return the rate at which a test would imply its own rate, by the line through two of the tests.
 
     `points` are pairs (rate of a test, highest rate that a full test should keep by this test alone), in the order of
-    the tests. Without a line, returns the rate that the last test implies.
+    the tests.
     """
     last_rate, last_implied = points[-1]
     if len(points) == 1 or last_implied in (0.0, inf):

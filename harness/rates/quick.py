@@ -250,8 +250,7 @@ class RateRange(NamedTuple):
     def of(cls, measurements: Measurements, capacity_error: float) -> "RateRange":
         """Return the range in which the highest rate that keeps the limits should lie, with doubts about it.
 
-        The candidate is the rate that all measurements together imply. `capacity_error` is the error of the server's
-        capacity, as a share of the capacity.
+        `capacity_error` is the error of the server's capacity, as a share of the capacity.
         """
         candidate, last_probe = measurements.candidate, measurements.last
         rate = candidate.rate
@@ -285,7 +284,7 @@ class RateRange(NamedTuple):
     def by_overload(cls, measurements: Measurements, rate: float) -> "RateRange":
         """Return the range for a `rate` that saturated probes imply, and at which no probe was run.
 
-        The upper end is the server's capacity; None if it is not known.
+        The upper end is the server's capacity, or None if the capacity is not known.
         """
         queue = measurements.last.queue
         if queue and queue.completed and measurements.last.has_waited:

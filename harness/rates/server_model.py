@@ -111,10 +111,10 @@ class ServerModel(NamedTuple):
         return rate_within(self.engine_model, self.limits(goal), goal)
 
     def rate_by_p99_of(self, test: Outcome, shares: tuple[float, float], test_goal: Goal, goal: Goal) -> float:
-        """Estimate the highest rate for a full test from the p99 of another test; infinity if they show no limit.
+        """Estimate the highest rate for a full test from the p99 of another test; infinity if the p99 show no limit.
 
-        `shares` are the p99 of TTFT and of TPOT in the other test, as shares of their limits. `test_goal` describes
-        that test with its own length, and `goal` the full test.
+        `shares` are the other test's p99 of TTFT and of TPOT, as shares of their limits. `test_goal` describes that
+        test, and `goal` the full test.
         """
         ttft_share, tpot_share = shares
         limits = self.limits(goal)
@@ -130,7 +130,7 @@ class ServerModel(NamedTuple):
         return min(rate_by_model, self.rate_by_late_ttft(test, ttft_share))
 
     def rate_by_late_ttft(self, test: Outcome, ttft_share: float) -> float:
-        """Return the highest rate by a TTFT over its limit that the model does not explain; infinity without one.
+        """Return the highest rate by a TTFT over its limit that the model does not explain; else infinity.
 
         `ttft_share` is the p99 of TTFT as a share of its limit.
         """

@@ -233,8 +233,7 @@ class Simulation:
     def answers(self) -> SimulatedTimes:
         """The times of the answers by the step in which they began, without the time of the answers' own prompts.
 
-        Answers that have not ended are left out. The times vary by a random factor, whose logarithm has the standard
-        deviation `scatter` of the model.
+        Answers that have not ended are left out.
         """
         answer_steps = self.answer_steps
         step_begins_s = np.array(self.clocks[1:])  # The first clock is the beginning of the test.
@@ -245,6 +244,7 @@ class Simulation:
         begun = np.array(self.begun[answer_steps:])[:ended_steps]
         prompt_s = np.array(self.prompt_s)[:ended_steps]
         own_prompt_s = prompt_s / np.maximum(begun, 1)  # the time of all prompts of a step, shared evenly
+        # The model's `scatter` is the standard deviation of the factor's logarithm.
         random_factor = np.exp(self.model.scatter * self.random.standard_normal(end_s.shape))
         return SimulatedTimes((end_s - begin_s - own_prompt_s) * random_factor, begun)
 
@@ -252,8 +252,8 @@ class Simulation:
 def waits_by_step(arrived: Any, begun: Any, step_begins_s: Any, prompt_s: Any) -> Any:
     """Return for each step of a test how long the queries that arrived in it wait until their prompts are computed.
 
-    All times are in seconds. Each argument has a value for each step: how many queries arrived, how many began, when
-    the step began, and how long the prompts took that began in it.
+    The arguments have for each step: how many queries arrived, how many began, when the step began, and how long the
+    prompts took that began in it. Times are in seconds.
     """
     # Queries begin in the order of their arrival. So the last query of a step begins in the step with which as many
     # queries have begun as had arrived.

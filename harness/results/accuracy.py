@@ -122,13 +122,13 @@ SAMPLE_COLUMNS = ("index", "prompt_tokens", "new_tokens", "stop", *ROUGE, "chara
 def judge_scores(rows: Sequence[Row], task: Task, high_accuracy: bool = False) -> list[ScoreCheck]:
     """Return a check for each score that has bounds. `high_accuracy` asks for MLPerf's stricter bounds.
 
-    `rows` has the scores of each sample. If only a part of the samples ran, the bootstrap interval of a score must keep
-    the bounds.
+    `rows` has the scores of each sample.
     """
     scores, limits = totals(rows), bounds(task.reference, high_accuracy)
     share_run = len(rows) / task.samples
     is_full_set = share_run == 1
     has_enough_samples = is_full_set or len(rows) >= statistics.FEWEST_SAMPLES
+    # If only a part of the samples ran, the bootstrap interval of a score must keep the bounds.
     intervals = {} if is_full_set else score_intervals(rows, list(limits))
     checks = []
     for name, (least, most) in limits.items():
@@ -194,7 +194,7 @@ def load_again(plan: Plan, scores: ScoresFile) -> tuple[sample_library.Library, 
     """Load the samples and the tokenizer, so that the scores of a run can be computed again.
 
     Raises UsageError if the run used another sentence splitter, with which the scores would differ, and BenchmarkError
-    if the samples or the tokenizer cannot be loaded.
+    if something cannot be loaded.
     """
     splitter, _ = sentence_splitter()
     if scores.splitter != splitter:
@@ -231,8 +231,8 @@ def judged_scores(
 ) -> ScoresFile:
     """Return the scores of a run's answers with their verdict, which is NOT JUDGED for dummy or random weights.
 
-    `rows` has the scores of each sample, `answers` the token ids of each, and `stop_reasons` why each answer ended.
-    `digest` is the SHA-256 of the accuracy log.
+    `rows` has the scores of each sample, `answers` its token ids, and `stop_reasons` why each answer ended. `digest` is
+    the SHA-256 of the accuracy log.
     """
     checks = judge_scores(rows, plan.task, plan.config.high_accuracy)
     why_not_judged = fault_of_weights(plan)
@@ -318,7 +318,7 @@ def score_log(log: Path, dataset: Path, model: str, token_bytes: int) -> str:
     """Score an accuracy log of any program against the references of a data set in JSON.
 
     Writes accuracy.txt, which the submission checker reads, beside the log and returns its text. `model` has the
-    tokenizer; `token_bytes` is the size of a token id in the log, 4 or 8.
+    tokenizer. A token id has `token_bytes` bytes, 4 or 8.
     """
     references = [record.reference for record in cnn_dailymail.articles_from_json(dataset)]
     answers = read_log(log, len(references), token_bytes)

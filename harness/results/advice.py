@@ -44,7 +44,7 @@ def limits_of(summary: Summary) -> dict[str, str]:
 
 
 def client_warning(test: Outcome) -> str:
-    """Return a warning if this client's own delay falsifies the figures; empty if it does not or is not known."""
+    """Return a warning if this client's own delay falsifies the figures; empty if not, or if it is not known."""
     details = test.details
     delay, latency, ttft = details.client_delay_ms, details.whole.latency_ms, details.whole.ttft_ms
     if delay is None:

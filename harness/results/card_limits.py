@@ -243,8 +243,8 @@ def arithmetic_of(config: EngineConfig) -> str:
 def missing_facts(names: Sequence[str], arithmetic: str, has_sheet: bool, has_peak: bool) -> Iterator[str]:
     """Yield a sentence on the first fact that is missing to compute the limits; nothing if all facts are known.
 
-    `names` are the different models of the GPUs, and `has_sheet` tells that their data sheet is here. `has_peak` tells
-    that the sheet has a rate of `arithmetic`, the format of matrix products, which may be empty.
+    `names` are the different models of the GPUs. `has_peak` tells that the data sheet has a rate of `arithmetic`, the
+    format of matrix products, which may be empty.
     """
     if not names:
         yield "no GPU is visible, so arithmetic, memory and bandwidth are not known"

@@ -65,13 +65,13 @@ class Change(NamedTuple):
         """Return this change of a speed, with an interval that allows for other programs on the machine.
 
         `taken_before` and `taken_after` are the largest shares of the processors that other programs took during a run
-        of each side. On an idle machine, a run would have been up to 1 / (1 - share) times as fast. Shared caches and
-        memory are not allowed for. With too few runs, the interval is 0 to infinity, which stands for none.
+        of each side. Shared caches and memory are not allowed for.
         """
         if self.has_too_few_runs:  # They do not show the scatter that other programs cause, even unnoticed ones.
             return self._replace(low=0.0, high=inf)
         # On an idle machine, the runs before may have been faster, which makes the change smaller, and the runs after,
         # which makes it larger. The shares are capped, since a share of 1 would divide by zero.
+        # An idle machine would have been up to 1 / (1 - share) times as fast.
         low = self.low * (1 - min(taken_before, LARGEST_OTHERS_SHARE))
         high = self.high / (1 - min(taken_after, LARGEST_OTHERS_SHARE))
         return self._replace(low=low, high=high)

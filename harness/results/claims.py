@@ -114,8 +114,8 @@ def differing(claims: Iterable[Claim]) -> list[Claim]:
 def report_claims(folder: Path) -> tuple[list[str], bool]:
     """Check the claims of a run, or of LoadGen logs without a run.
 
-    A claim is a figure as it is stated, beside the same figure recomputed from its source. Returns the lines to print,
-    and whether no claim differs. Raises LogError or UsageError if the files cannot be read.
+    A claim is a figure as it is stated, beside the same figure recomputed. Returns the lines to print, and whether no
+    claim differs. Raises LogError or UsageError.
     """
     lines = list[str]()
     if (folder / SUMMARY_FILE).is_file():
@@ -231,8 +231,8 @@ def missing_parts(folder: Path, run: Mapping[str, Any], settings: Mapping[str, A
 def tests_of(folder: Path, run: Any, config: Any) -> Iterator[tuple[str, Path, Any]]:
     """Yield the name in the summary, the log folder and the concurrency of each test.
 
-    `run` is the field "run" of summary.json, and `config` is the content of config.json. The concurrency is None if the
-    figures of a test are those of the whole test, not of its steady part.
+    `run` is the field "run" of summary.json, `config` is config.json. The concurrency is None if the figures are of the
+    whole test, not of its steady part.
     """
     performance = run.get("performance")
     if performance:
@@ -263,8 +263,8 @@ def compare_data(name: str, stated: object, source: str, recomputed: object) -> 
 def digest_claims(folder: Path, stored: Mapping[str, str]) -> Iterator[Claim]:
     """Yield the claims that the files are as the run left them, by the SHA-256 of each file (`stored`).
 
-    A file counts as unchanged if a program saved its text in another form, such as with other line ends; one more claim
-    names the form.
+    A file that was saved in another form, such as with other line ends, counts as unchanged; one more claim names the
+    form.
     """
     current = file_digests(folder)
     names_by_form: dict[str, list[str]] = {}

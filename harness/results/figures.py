@@ -128,7 +128,7 @@ def request_figures(test: TestRun, steady_part: SteadyWindow, limits: LatencyLim
 
 
 def slo_attainment(requests: Sequence[Request], limits: LatencyLimits | None, is_buffered: bool) -> Measured:
-    """Return the percentage of requests that kept the limits of both TTFT and TPOT. Failed requests exceed them.
+    """Return the percentage of requests that kept the limits of both TTFT and TPOT. Failed requests kept neither.
 
     None without limits or requests, if a buffer delivered the tokens, or if the TTFT of an answer is not known.
     """

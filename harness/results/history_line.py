@@ -23,8 +23,8 @@ def range_in_earlier_runs(
 ) -> str:
     """Return in words how far the metric `name` ranged in earlier runs with the same settings, work and GPUs.
 
-    `run_line` is the run's own line of the history, `lines` are those of earlier runs, and `label` is the metric's
-    unit. Empty if the run itself has no valid test. Invalid earlier runs and runs on a busy machine are left out.
+    `run_line` is the run's own line of the history, `lines` those of earlier runs. `label` is the metric's unit. Empty
+    if the run has no valid test.
     """
     # A busy machine in this run does not matter here; as a difference, it would rule out every earlier run.
     run = Comparable.from_history(run_line)._replace(busyness={})

@@ -37,8 +37,8 @@ def mean_by_time(speeds: Sequence[Measured], seconds: Sequence[float]) -> Measur
 def level_of(tests: Sequence[TestRun], plan: Plan, run: Path) -> Outcome:
     """Return the outcome of a level, which is a number of requests in flight, from all tests at this level.
 
-    Speeds are means over the tests. Latencies are of the requests of all tests together. Fields of a single test, such
-    as the folder of its logs, are those of the longest test. `run` is the run folder.
+    Speeds are means over the tests, latencies are of all requests together, and other fields are of the longest test.
+    `run` is the run folder.
     """
     outcomes = [outcome_of(test, plan, run) for test in tests]
     if len(outcomes) == 1:

@@ -79,8 +79,8 @@ def blocks_of(recording: Recording, begin_s: float, end_s: float) -> tuple[list[
 def half_width_of_slope(slope: float, load_offsets: Sequence[float], speed_offsets: Sequence[float]) -> float:
     """Return half the width of the interval of a slope that was fitted to the offsets.
 
-    The offsets are what is left of loads and speeds without their means and their trends over time. Blocks of time
-    resemble their neighbours, which widens the interval (Bartlett 1935).
+    The offsets are what is left of loads and speeds without means and trends. Blocks of time resemble their neighbours,
+    which widens the interval (Bartlett 1935).
     """
     residuals = [speed - slope * load for load, speed in zip(load_offsets, speed_offsets, strict=True)]
     correlation = lag_correlation(residuals) * lag_correlation(load_offsets)  # Neither factor is negative.
@@ -97,8 +97,7 @@ def half_width_of_slope(slope: float, load_offsets: Sequence[float], speed_offse
 def fitted_effect(loads: Sequence[float], speeds: Sequence[float]) -> LoadEffect | None:
     """Return the effect of other programs' load on the speed, by the straight line through both that fits best.
 
-    `loads` and `speeds` are those of consecutive blocks. None if there are too few blocks, if the load hardly varied or
-    only rose or fell, or if the line puts the speed without load at 0 or below.
+    `loads` and `speeds` are those of consecutive blocks. None if the blocks do not show the effect.
     """
     if len(loads) < FEWEST_BLOCKS or pstdev(loads) < LEAST_VARIATION:
         return None
@@ -114,6 +113,7 @@ def fitted_effect(loads: Sequence[float], speeds: Sequence[float]) -> LoadEffect
     low = lost_percent(slope + half_width, mean_load, mean_speed)
     middle = lost_percent(slope, mean_load, mean_speed)
     high = lost_percent(slope - half_width, mean_load, mean_speed)
+    # The line puts the speed without load at 0 or below.
     if low is None or middle is None or high is None:
         return None
     return LoadEffect(lost_percent=middle, low_percent=low, high_percent=high)

@@ -76,8 +76,8 @@ def queue_from_times(
 ) -> Queue | None:
     """Return the queue in the second half of the time in which requests were sent.
 
-    None for too few requests, and if all were sent at once. The arguments have for each request: the second at which it
-    was issued, the seconds from then to its first token, the second at which it was done, and its tokens.
+    The arguments have for each request: the second at which it was issued, the seconds to its first token, the second
+    at which it was done, and its tokens. None for too few requests, and if all were sent at once.
     """
     import numpy as np
 
@@ -114,8 +114,8 @@ def queue_from_times(
 def counted_answers(completions: "Array", edges: "Array", first_token: "Array", done: "Array") -> "Array":
     """Return the number of answers that counts for each block of time, by which the rate of completions is measured.
 
-    `completions` are the answers that ended in each block, `edges` the times between the blocks, `first_token` and
-    `done` the times of each answer, all in seconds.
+    `completions` are the answers that ended in each block. The times between the blocks (`edges`) and of the answers
+    are in seconds.
     """
     import numpy as np
 
@@ -187,7 +187,7 @@ def lasting_variance(counts: "Array") -> float:
     """Return the part of the variance between blocks of time that adds up over many blocks.
 
     `counts` has the completions of each block. A late completion is missing in one block and extra in a later one, so
-    its variance cancels out and shows as a negative correlation. The correlations have Bartlett's weights.
+    its variance cancels out. The correlations have Bartlett's weights.
     """
     offsets = counts - counts.mean()
     square_sum = float((offsets**2).sum())
@@ -204,12 +204,11 @@ def lasting_variance(counts: "Array") -> float:
 
 
 def fit_answers(first_token: "Array", done: "Array", prompt_tokens: "Array", later_tokens: "Array") -> AnswerFit:
-    """Fit by least squares how long an answer takes after its first token: a sum of three terms.
+    """Fit by least squares how long an answer takes after its first token.
 
-    The terms are for its own tokens, for the tokens of other answers meanwhile, and for the prompts that begin
-    meanwhile. The arguments have for each request: the seconds of its first token and of its end, the tokens of its
-    prompt, and those of its answer after the first. Returns an empty fit with fewer than `FEWEST_ANSWERS` answers of
-    two or more tokens.
+    Its own tokens, the tokens of other answers and the prompts that begin meanwhile each take time. The arguments have
+    for each request: the seconds of its first token and of its end, the tokens of its prompt, and those of its answer
+    after the first. The fit is empty with too few answers.
     """
     import numpy as np
 

@@ -34,8 +34,8 @@ class Scatter(NamedTuple):
 def changes_by_rounds(ratios: Mapping[str, RatiosByRound], error_rate: float = ERROR_RATE) -> dict[str, Change]:
     """Return the change of each experiment from the ratios of its figures to the baseline's in the same round.
 
-    A round is one run of the baseline and of each experiment. `error_rate` is the chance that any verdict is wrong,
-    which Holm's procedure (1979) keeps. Intervals are of the logarithms, by Student's t.
+    `error_rate` is the chance that any verdict is wrong, which Holm's procedure (1979) keeps. Intervals are of the
+    logarithms, by Student's t.
     """
     logs = {name: logarithms(ratios_by_round) for name, ratios_by_round in ratios.items()}
     common_scatter, scatters_of_unsteady = scatter_of(logs)

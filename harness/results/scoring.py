@@ -28,8 +28,8 @@ CUT_MARK = "\n\n...\n\n"  # between the two ends that MLPerf's truncate_accuracy
 def read_log(path: Path, samples: int, width: int = 4) -> list[list[int]]:
     """Return the token ids of each sample's answer in a LoadGen accuracy log, in the order of the samples.
 
-    `width` is the size of a token id in bytes: 4 for int32, 8 for int64. Raises LoadGenError if the log cannot be read,
-    an entry is damaged or has an unknown sample, or a sample has no answer.
+    A token id has `width` bytes: 4 for int32, 8 for int64. Raises LoadGenError if the log is damaged, or a sample is
+    unknown or has no answer.
     """
     answers: dict[int, list[int]] = {}
     for number, entry in enumerate(read_entries(path)):

@@ -196,11 +196,11 @@ def ran_out(
     client: bool,
     others_percent: float,
 ) -> Iterator[Statement]:
-    """Yield statements on what limited the speed, and then on what else was used up; nothing if nothing was used up.
+    """Yield statements on what limited the speed, and then on what else was used up.
 
     `concurrency` is the number of request slots. `times` ends with the test's own shares of GPU time. `args` are the
-    engine's arguments. `client` tells that the engine is behind an endpoint. `others_percent` is the share of the CPU
-    that other programs used.
+    engine's arguments. `client` tells that the engine is behind an endpoint. Other programs used `others_percent` of
+    the CPU.
     """
     loss_statements, busy_statements = losses(times, args), list(busy_parts(used, client, others_percent))
     is_clock_lowered = any(statement.name in ("held_by_power", "held_by_heat") for statement in loss_statements)
@@ -266,8 +266,8 @@ def share_and_name(item: tuple[str, float]) -> tuple[float, str]:
 def busy_parts(used: Used, client: bool, others_percent: float) -> Iterator[Statement]:
     """Yield a statement for the GPU and one for the CPU, each if it was busy nearly all of the time.
 
-    `client` tells that the engine is behind an endpoint, so that the CPU is the client's. `others_percent` is the share
-    of the CPU that other programs used.
+    `client` tells that the engine is behind an endpoint, so that the CPU is the client's. Other programs used
+    `others_percent` of the CPU.
     """
     gpu_percent = mean(used, "gpu_load_percent")
     if gpu_percent >= BUSY_PERCENT:

@@ -65,8 +65,8 @@ def read_answers(path: Path) -> tuple[list[Any], list[list[int]], list[int]]:
 def judge_test06(folder: Path, eos: int, config: run.RunConfig) -> tuple[Compliance, str]:
     """Judge the accuracy log of a TEST06 run in `folder`: whether its answers are those reported to LoadGen.
 
-    Returns the verdict and the text that the submission checker reads. `eos` is the token that ends a text. Raises
-    LoadGenError if the log is damaged or has too few samples.
+    Returns the verdict and the text for the submission checker. `eos` is the token that ends a text. Raises
+    LoadGenError for a damaged log or too few samples.
     """
     entries, answers, reported_counts = read_answers(folder / ANSWERS_FILE)
     is_first_as_reported = None  # Only some scenarios report the first token.

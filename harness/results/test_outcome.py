@@ -108,10 +108,9 @@ def missing_queries(result: TestResult) -> int | None:
 
 
 def reasons(result: TestResult, plan: Plan, queue: Queue | None, is_few: bool) -> list[Statement]:
-    """Return why a test is INVALID, or would be INVALID as a full test: its latencies, then its length and its queue.
+    """Return why a test is INVALID, or would be INVALID as a full test.
 
-    LoadGen's own reasons are given only if none of these is found. `is_few` tells that a p99 is the slowest of few
-    requests.
+    LoadGen's own reasons are given only if no other is found. `is_few` tells that a p99 is the slowest of few requests.
     """
     statements = list(over_limits(plan, p99_of(result.ttft_ms), p99_of(result.tpot_ms), is_few))
     # LoadGen does not judge latencies that the client timed, so only the user's limits count.

@@ -22,8 +22,8 @@ def measured_metrics(place: MetricPlace, tests: Sequence[Outcome]) -> list[Metri
 def columns(place: MetricPlace, tests: Sequence[Outcome], head: str, load: str) -> dict[str, TableColumn[Outcome]]:
     """Return the columns of a table of tests: the load, the verdict, and the metrics that at least one test has.
 
-    metrics.csv lists the metrics of the table (`place`). `head` is the title of the first column, which shows the
-    attribute `load` of a test.
+    metrics.csv lists the metrics of the table (`place`). `head` is the title of the column of `load`, an attribute of a
+    test.
     """
     columns_by_head: dict[str, TableColumn[Outcome]] = {head: load, "verdict": attrgetter("verdict.word")}
     for metric in measured_metrics(place, tests):

@@ -32,7 +32,7 @@ class LevelCurve(RateSource):
     """The highest level of concurrency; each lower level is a separate test before it, of the same length."""
 
     def outlook(self, plan: Plan) -> TestPart | None:
-        """Return what the run does before its performance test: it tests each lower number of requests in flight.
+        """Return what the run does before its performance test: a test at each lower number of requests in flight.
 
         None if there is no lower level.
         """

@@ -59,7 +59,7 @@ def prompt_length(request: Prompt) -> int:
 def ramp_s(plan: Plan, measured: log.TestResult, concurrency: int) -> float:
     """Return the seconds of load after which the engine is as busy as in the middle of a test: the time of an answer.
 
-    `concurrency` is the number of requests that the engine computes at once. 0 if the time is not known.
+    `concurrency` is the number of requests that the engine computes at once.
     """
     # None if the load has no fixed number of requests in flight.
     in_flight = plan.config.batch_size or plan.pattern.steady_concurrency(plan, concurrency)

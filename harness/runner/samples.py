@@ -13,9 +13,10 @@ from harness.workloads.sample_library import Library
 
 
 def prepare_plan(config: RunConfig, tokenizer: Tokenizer) -> tuple[Plan, Library | None]:
-    """Return the plan as far as it needs no engine, and the samples of the user's workload, None for MLPerf's.
+    """Return the plan as far as it needs no engine, and the samples of the user's workload.
 
-    Raises UsageError if the settings do not fit each other or the workload, or if --minutes is too short.
+    The samples are None if the run uses MLPerf's. Raises UsageError if the settings do not fit each other or the
+    workload, or if --minutes is too short.
     """
     workload = custom.load(config, tokenizer)
     request_set = workload.request_set if workload else None

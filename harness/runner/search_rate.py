@@ -126,7 +126,7 @@ class CurveRate(RateSource):
     def correct(self, plan: Plan, result: TestResult, tests: DoneTests) -> Plan | None:
         """Return the plan of a full test at the next lower rate of the user's list whose probe kept the limits.
 
-        None if the last test was VALID or a lower rate would not help, and without such a rate or time for the test.
+        None if the last test was VALID, or if no lower rate helps or has time for its test.
         """
         if result.valid or not is_correctable(plan, result):
             return None
@@ -304,7 +304,7 @@ def curve_s(rates: Sequence[float], goal: Goal) -> float:
 def plan_from_curve(plan: Plan, probes: list[Outcome]) -> Plan:
     """Return the plan with the highest of the given rates that was VALID in its probe and that a full test can keep.
 
-    Without such a rate, the plan has the lowest rate that was probed. A note says why this rate was chosen.
+    Without such a rate, the plan has the lowest rate that was probed.
     """
     rates_that_held = given_rates_that_held(plan, probes)  # those whose short probe was VALID, in ascending order
     best_rate = best_given_rate(plan, probes)

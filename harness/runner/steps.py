@@ -303,8 +303,7 @@ def measure_performance(run: BenchmarkRun, session: LoadGenSession) -> None:
 def run_attempts(run: BenchmarkRun, session: LoadGenSession, source: RateSource) -> DoneTests:
     """Run the performance test, again and again until `source` has no better rate or allows no further attempt.
 
-    Returns all tests so far. The logs of each attempt before the last are in a folder of their own, and its outcome is
-    in the run's facts.
+    Returns all tests so far. Each attempt before the last has a folder of its own for its logs.
     """
     attempts = run.facts.attempts
     lone_request = None  # the times of a request with no other in flight; a search has measured them

@@ -42,9 +42,9 @@ def bisection_plan(
 ) -> tuple[Sweep, Bisection]:
     """Return the sweep that measures GOOD and BAD again, and the bisection with their differences.
 
-    `words` name both sides. With the name of a single side, its environments (`pythons`) are compared: they are
-    versions that follow each other, and the first bad one is sought. `rounds` is the number of rounds that the user
-    asked for. Raises UsageError if the sides cannot be bisected.
+    `words` name both sides. With a single side, its environments (`pythons`) are compared: versions that follow each
+    other, of which the first bad one is sought. `rounds` is what the user asked for. Raises UsageError if the sides
+    cannot be bisected.
     """
     check_counts(words, pythons)
     is_ordered = len(words) == 1  # The environments of a single side have an order.

@@ -134,7 +134,7 @@ class BisectFindings:
     def wanted(self) -> Sequence[str] | frozenset[int]:
         """What to run next: the names of experiments that need rounds, or a set of differences to test in a new step.
 
-        Empty if the bisection is finished. A condition of --fail-if holds for an experiment that "fails".
+        Empty if the bisection is finished.
         """
         good, bad = self.good_again, self.bad
         if good is None or bad is None:

@@ -187,8 +187,8 @@ Watch = Callable[[str], bool | None]  # gets the last line that a run printed, a
 def run_experiment(job: Job, lane: Lane, watch: Watch, place: Path, timeout: float, lock: int) -> ExperimentRecord:
     """Run a job by run.py in a folder below `place`, for at most `timeout` seconds, and return its record.
 
-    However the run ends, all its processes are ended. `watch` gets the last printed line and tells whether to end the
-    run. run.py inherits the file descriptor `lock`, so a sweep stays locked as long as one of its runs lives.
+    `watch` gets the last printed line and tells whether to end the run. run.py inherits the file descriptor `lock`, so
+    a sweep stays locked as long as one of its runs lives.
     """
     # Runs at full length, and runs on the GPUs of different lanes, have folders of their own.
     length = "full" if job.final else ""

@@ -311,8 +311,7 @@ Results = Sequence[ExperimentResult]
 def experiment_rows(state: State, final: bool = False) -> list[ExperimentResult]:
     """Return a result for each experiment that was begun or skipped, with its change against the baseline.
 
-    With `final`, the results are of the runs at full length, else of all other runs. If the baseline's speed does not
-    count, the changes are void: tables show them struck out.
+    With `final`, the results are of the runs at full length, else of all other runs. A void change is shown struck out.
     """
     results = results_without_base(state, final)
     base = result_named(results, BASELINE)
@@ -405,7 +404,10 @@ def cpu_share_of_others(run: ExperimentOutcome) -> float:
 
 
 def flaws_of(runs: Sequence[ExperimentOutcome]) -> list[str]:
-    """Return the reasons why the figures of these runs may not be compared: flaws as INVALID, then disagreements."""
+    """Return the reasons why the figures of these runs may not be compared.
+
+    Flaws such as INVALID come first, then disagreements.
+    """
     names = list[str]()
     disagreements = list[str]()
     for run in runs:

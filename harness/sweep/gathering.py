@@ -36,8 +36,8 @@ def read_tasks(sweep: Sweep, results_dir: Path) -> dict[Path, State]:
 def gather(sweep: Sweep, results_dir: Path) -> RunFolder:
     """Gather the records of all tasks below `results_dir` into a new folder of one sweep, and write its report.
 
-    A task is a job of a cluster that ran some of the sweep's experiments. Raises UsageError if there are no tasks, or
-    tasks of another sweep.
+    A task is a job of a cluster that ran some of the experiments. Raises UsageError if there are no tasks, or tasks of
+    another sweep.
     """
     tasks = read_tasks(sweep, results_dir)
     folder = open_run(results_dir / "sweeps", sweep.name)

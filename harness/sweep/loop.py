@@ -212,7 +212,7 @@ def begin_sweep(  # noqa: PLR0913
     """Return the state of a new sweep or, if `is_resumed`, of the last sweep of its name.
 
     `chosen` are the experiments to run, the baseline first. `skipped` says why an experiment cannot run, by its name.
-    `within` and `fail_if` are the values of the flags. Raises UsageError if there is nothing to resume.
+    Raises UsageError if there is nothing to resume.
     """
     if is_resumed:
         folder, state = resume_sweep(sweep, results_dir, bisection)
@@ -260,7 +260,8 @@ def sweeps_named(name: str, results_dir: Path) -> list[tuple[Path, State]]:
 def resume_sweep(sweep: Sweep, results_dir: Path, bisection: Bisection | None = None) -> tuple[RunFolder, State]:
     """Return the folder of the last sweep of this name, and its state with its finished records.
 
-    Raises UsageError if there is none, or if it was made with another file, another bisection or on another machine.
+    Raises UsageError without such a sweep, or if it was made with another file, another bisection or on another
+    machine.
     """
     same_name = sweeps_named(sweep.name, results_dir)
     if not same_name:

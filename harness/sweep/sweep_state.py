@@ -93,8 +93,7 @@ class SweepState:
     def jobs(self, lane: Lane) -> Iterator[Job]:
         """Yield the jobs that a lane may run, in order, the finalists (the fastest, once more at full length) last.
 
-        A lane is a GPU, or the whole machine. Each round begins or ends with the baseline, so that the others are
-        compared with a baseline on their own GPU.
+        A lane is a GPU, or the whole machine. Each round has the baseline, so that a lane compares on its own GPU.
         """
         baseline, *others = self.chosen
         others.sort(key=attrgetter("priority"), reverse=True)
@@ -164,8 +163,8 @@ class SweepState:
     def extend(self) -> bool:
         """Plan what follows from the results of the rounds, and return whether anything does.
 
-        After estimates, these are a variant of the best estimate with a cap on running requests, and then the best of
-        all at full length. Otherwise they are the finalists that were asked for.
+        After estimates, these are the best one with a cap on running requests, and then the best of all at full length.
+        Otherwise they are the finalists that were asked for.
         """
         results = experiment_rows(self.kept)
         has_estimates = self.chosen[0].is_estimate
