@@ -42,7 +42,7 @@ def rate_source(config: RunConfig) -> RateSource:
             return LevelSearch()
         case ClosedLoop(), _:  # one number of requests in flight, or several
             return LevelCurve()
-    return RateSource()
+    return RateSource()  # The user gave the load itself, so nothing is to be found.
 
 
 def require_time(plan: Plan) -> None:

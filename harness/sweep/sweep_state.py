@@ -163,8 +163,8 @@ class SweepState:
     def extend(self) -> bool:
         """Plan what follows from the results of the rounds, and return whether anything does.
 
-        After estimates, these are the best one with a cap on running requests, and then the best of all at full length.
-        Otherwise they are the finalists that were asked for.
+        A sweep of estimates gets the best one with a cap on running requests, and then the best of all at full length.
+        Any other sweep gets the finalists that were asked for.
         """
         results = experiment_rows(self.kept)
         has_estimates = self.chosen[0].is_estimate
