@@ -28,4 +28,4 @@ def user_or_shipped_file(flag: str, path: Path, folder: ShippedFolder) -> Path:
     resembles_shipped_file = path.stem.lower() in names and not path.exists()  # such as NAME.yaml or folder/NAME
     if is_bare_name or resembles_shipped_file:
         raise unknown_file_error(flag, str(path), names)
-    return path
+    return path  # If the file is missing, reading it raises the error.

@@ -128,8 +128,8 @@ class Spread:
 def quantile_interval(values: Sequence[float], share: float) -> tuple[float, float | None] | None:
     """Return the ends of the confidence interval of a quantile, below which `share` of the values lie.
 
-    `values` are in the order of time, and have both ends among them (David and Nagaraja, Order Statistics, 7.1). None
-    if there are too few values. The upper end is None if the test is too short to have an upper end.
+    `values` are those of a test's requests in the order of time, and have both ends among them (David and Nagaraja,
+    Order Statistics, 7.1). None if there are too few values. The upper end is None if the test is too short for it.
     """
     count = len(values)
     if count < 2 * max(BLOCK_COUNTS):  # Each block of time needs two values.
@@ -152,7 +152,7 @@ def half_width_of_share(is_below: Sequence[bool], share: float, block_count: int
     """Return by how much the share of values below a quantile may be off: half the width of its interval.
 
     `is_below` says of each value, in the order of time, whether the value is below the quantile. `share` is the share
-    that should be.
+    that should be below.
     """
     size = len(is_below) // block_count
     shares = []

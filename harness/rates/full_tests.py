@@ -198,7 +198,8 @@ class FullTests(NamedTuple):
     def modelled_rate(self, test: Outcome, shares: tuple[float, float]) -> float:
         """Estimate the highest rate that a full test should keep, from one full test and the model of the server.
 
-        `shares` are the p99 of TTFT and of TPOT, as shares of their limits. Infinity if nothing shows a limit.
+        `shares` are the p99 of TTFT and of TPOT, as shares of their limits. Infinity if the test held and nothing shows
+        a limit.
         """
         server, queue = self.server, test.queue
         rate = inf

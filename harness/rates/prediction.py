@@ -97,8 +97,8 @@ def rate_toward_limit(capacity: float, rate: float, share: float) -> float:
 def speed_after_test(model: EngineModel, rate: float, p99: TimeLimits, limits: TimeLimits, test: Goal) -> float:
     """Return the speed of the server relative to the model, from the p99 times that a test measured at `rate`.
 
-    A server of speed s has at `rate` the model's p99 at the rate `rate` / s, divided by s. An infinite time in `p99` is
-    ignored. `test` has the length of that test.
+    A server of speed s does everything s times as fast: its p99 at `rate` is the model's p99 at `rate` / s, divided by
+    s. An infinite time in `p99` is ignored. `test` has the length of that test.
     """
 
     def share_of(modelled_rate: float) -> float:

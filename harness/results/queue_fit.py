@@ -206,9 +206,9 @@ def lasting_variance(counts: "Array") -> float:
 def fit_answers(first_token: "Array", done: "Array", prompt_tokens: "Array", later_tokens: "Array") -> AnswerFit:
     """Fit by least squares how long an answer takes after its first token.
 
-    Its own tokens, the tokens of other answers and the prompts that begin meanwhile each take time. The arguments have
-    for each request: the seconds of its first token and of its end, the tokens of its prompt, and those of its answer
-    after the first. The fit is empty with too few answers.
+    The answer's own tokens, the tokens of other answers and the prompts that begin meanwhile each take time. The
+    arguments have for each request: the seconds of its first token and of its end, the tokens of its prompt, and those
+    of its answer after the first. The fit is empty with too few answers.
     """
     import numpy as np
 
