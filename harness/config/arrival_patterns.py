@@ -33,8 +33,7 @@ class Shape(NamedTuple):
     def read(self, text: str) -> Numbers:
         """Return the numbers in `text`, such as 1.0 and 5.0 of "1-5". An empty text has no numbers.
 
-        `text` is the part of a value of --arrivals after the colon, as in "ramp:1-5". Raises ValueError if the shape
-        takes another count of numbers, or if a number is 0 or out of bounds.
+        Raises ValueError if the shape takes another count of numbers, or if a number is 0 or out of bounds.
         """
         number_texts = []
         if text:
@@ -85,8 +84,7 @@ ARRIVAL_FORMS = "|".join((*(shape.form for shape in ARRIVAL_SHAPES.values()), "F
 def parse_arrivals(text: str) -> tuple[Shape, Numbers] | None:
     """Return the shape and the numbers in a value of --arrivals, such as "gamma:2".
 
-    None if the value does not begin with the name of a shape. It is then the path of a file with recorded times. Raises
-    UsageError if the shape does not allow the numbers.
+    None if the value is a path. Raises UsageError if the shape does not allow the numbers.
     """
     name, _, numbers_text = text.partition(":")
     shape = ARRIVAL_SHAPES.get(name)
@@ -106,8 +104,8 @@ def parse_arrivals(text: str) -> tuple[Shape, Numbers] | None:
 def arrival_times(text: str, rate: float, seconds: float, seed: int) -> tuple[float, ...]:
     """Return the times at which requests arrive, in seconds from the first one.
 
-    Only the last one is at `seconds` or later. `text` is the value of --arrivals, which has a shape such as "gamma:2"
-    or "ramp:1-5", and `rate` is the mean rate in requests a second. Raises UsageError for more than `MOST_REQUESTS`.
+    Only the last one is at `seconds` or later. `text` is a shape such as "gamma:2", and `rate` the mean in requests a
+    second. Raises UsageError for too many requests.
     """
     parsed = parse_arrivals(text)
     assert parsed is not None  # callers pass a shape, not a file

@@ -18,14 +18,14 @@ MOST_LAYERS = 10_000  # each layer is a module of its own, however few weights i
 def weight_bytes(config: EngineConfig) -> int:
     """Return roughly how many bytes of memory the model's weights take.
 
-    If a local folder has a quantized model, that is the size of its weight files. For any other model, it is computed
-    by `computed_weight_bytes`. Raises UsageError if the model cannot be loaded, if a file is missing, or if there are
-    absurdly many layers or weights.
+    Raises UsageError if the model cannot be loaded, if a file is missing, or if the number of layers or weights is
+    absurd.
     """
     shape = load_shape(config)
     stored = stored_formats(config)
     files_on_disk = weight_files(Path(config.model_path), config.model, is_loaded=config.loads_weights)
     is_quantized_checkpoint = bool(stored)
+    # Quantized weights take as much memory as their files.
     if is_quantized_checkpoint and files_on_disk:
         return sum(path.stat().st_size for path in files_on_disk)
     return computed_weight_bytes(config, shape, stored)

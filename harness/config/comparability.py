@@ -77,8 +77,7 @@ class Difference(NamedTuple):
 def differences(a: Comparable, b: Comparable, ignore: Collection[str] = ()) -> list[Difference]:
     """Return the differences that forbid comparing the numbers of two runs, and the flaws of either run.
 
-    Empty if the runs can be compared. An aspect of a run, such as "machine", is a group of named values. `ignore` has
-    the aspects to leave out, and the names to leave out in all aspects.
+    `ignore` has aspects to leave out, such as "machine", and names to leave out in every aspect.
     """
     all_differences = []
     for aspect, values_a, values_b in zip(Comparable._fields, a, b, strict=True):
@@ -91,15 +90,11 @@ def differences(a: Comparable, b: Comparable, ignore: Collection[str] = ()) -> l
 
 
 def is_obstacle(aspect: str, name: str, values_a: NamedValues, values_b: NamedValues) -> bool:
-    """Return whether a name within an aspect, such as "cpu" within "machine", forbids comparing two runs' numbers.
-
-    A flaw always forbids a comparison, even if both runs have the flaw. A fact about the machine that only one run
-    recorded does not, since the machines may be the same. Any other name forbids a comparison if its values differ.
-    """
-    if aspect in FLAWS:
+    """Return whether a name within an aspect, such as "cpu" within "machine", forbids comparing two runs' numbers."""
+    if aspect in FLAWS:  # even if both runs have the flaw
         return True
     is_in_both = name in values_a and name in values_b
-    if aspect == "machine" and not is_in_both:
+    if aspect == "machine" and not is_in_both:  # The machines may still be the same.
         return False
     return not is_same(values_a.get(name), values_b.get(name), aspect)
 

@@ -99,11 +99,9 @@ def setting_option(kind: type[Settings], name: str) -> tuple[object, object]:
 
 
 def flag_type(types: Mapping[str, TypeSchema], has_own_value_name: bool) -> object:
-    """Return the type as which Typer reads a flag. `types` are those that the setting takes.
+    """Return the type as which Typer reads a flag. `types` are the types that the setting takes.
 
-    Typer itself reads a switch, a path, a list of texts, and one of several choices. Any other setting is read as text,
-    which the settings class then converts and checks. So is a flag that takes choices but has its own name for its
-    value in the help.
+    The settings class converts and checks what Typer reads as text.
     """
     takes_only_choices = list(types) == ["choice"]
     if "boolean" in types:

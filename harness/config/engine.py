@@ -44,14 +44,13 @@ class EngineState:
 def checked_engine_arg(text: str) -> str:
     """Return an engine argument (KEY=VALUE) unchanged. The secrets in its value are masked in all output from now on.
 
-    Raises UsageError if the argument does not have this form, or if its value is too large, for example because it
-    contains itself through a YAML alias.
+    Raises UsageError if the argument does not have this form, or if its value is too large.
     """
     key, equals, value = text.partition("=")
     require(key.isidentifier() and bool(equals), "--engine-arg", "KEY=VALUE", text)
     try:
         noted_secrets.update(secrets_in({key: yaml_value(value)}))
-    except TooLargeError as error:
+    except TooLargeError as error:  # for example because the value contains itself through a YAML alias
         raise UsageError(f"--engine-arg {key}: {error}.") from None
     return text
 

@@ -125,9 +125,8 @@ class Settings(BaseModel):
     def load(cls, path: Path, /, **flags: object) -> Self:
         """Return the settings of a `--config` YAML file and of `flags`. If both have a setting, the flag wins.
 
-        For a config that comes with the program, `path` may be its name. Keys of the file are named as flags are, with
-        '-' or '_'. Raises UsageError if the file is not YAML with a mapping, has a setting twice, or a setting is
-        wrong.
+        `path` may be the name of a config that comes with the program. Keys may have '-' or '_'. Raises UsageError for
+        a file or a setting that is wrong.
         """
         import yaml
 
@@ -148,9 +147,8 @@ class Settings(BaseModel):
     def read(cls, value: object, info: ValidationInfo) -> object:
         """Return the value of a setting as pydantic should read it.
 
-        Raises UsageError for control characters, and for an address in a setting that takes none. Raises ValueError for
-        a value that pydantic would take for a number by mistake. This error has no text: `first_mistake` then names the
-        allowed values.
+        Raises UsageError for control characters or a misplaced address, and ValueError without a text for a value that
+        pydantic would misread. `first_mistake` then names the allowed values.
         """
         name = str(info.field_name)
         types = types_of(cls, name)

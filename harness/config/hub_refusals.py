@@ -20,7 +20,6 @@ def hub_refusal(name: str, error: BaseException, hint: str) -> str:
     """Return why the hub did not give the model `name`, and what the user can do.
 
     `error` is the exception of the hub's library. `hint` is the remedy if the reason is neither a licence nor a token.
-    The hub gives a gated model only to accounts that accepted its licence. HF_TOKEN is the token of an account.
     """
     from huggingface_hub import errors, get_token
 
@@ -55,8 +54,7 @@ def status_of(chain: Sequence[BaseException]) -> int | None:
 def missing_model_reason(chain: Sequence[BaseException]) -> str:
     """Return why a model cannot be loaded, if the hub did not refuse access to it.
 
-    `chain` has the library's error and then the exceptions that led to it. The reason is a wrong name or a missing
-    network, or else the message of the exception that came first.
+    `chain` has the library's error and then the exceptions that led to it.
     """
     from huggingface_hub import constants, errors
 

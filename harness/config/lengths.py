@@ -96,11 +96,9 @@ class PromptParts(Settings):
 
 
 def lengths(name: str, given: object) -> Lengths:
-    """Return the lengths that a text describes: N, N~S or N~S:LOW-HIGH.
+    """Return the lengths that a text describes: N, N~S or N~S:LOW-HIGH, with N the median and S the spread.
 
-    N is the median, S the spread, and LOW and HIGH are the bounds. Without S, all lengths are N. Without bounds, any
-    length from 1 token is allowed. Raises UsageError, whose message begins with `name`, if the text has another form,
-    if a number is too large, or if N is not within the bounds.
+    Raises UsageError, whose message begins with `name`, if the text has another form or a number is out of bounds.
     """
     match = re.fullmatch(LENGTHS_PATTERN, str(given))
     if match:

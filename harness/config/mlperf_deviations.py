@@ -77,8 +77,7 @@ NAMES_BY_BEGINNING = {
 def stored_deviation(stored: object) -> object:
     """Return the Statement for a deviation from MLPerf's rules that was read from a file.
 
-    Files of format 6 or newer have a statement, which is returned unchanged. Older files have only its text. That text,
-    or its beginning, then shows the name of the statement. The name is empty if the text is not known.
+    Files before format 6 have only its text. The statement's name is then empty if the text is not known.
     """
     if not isinstance(stored, str):
         return stored
@@ -107,8 +106,7 @@ def deviations(plan: JudgedPlan) -> list[Statement]:
 def model_deviations(plan: JudgedPlan) -> Iterator[tuple[str, str]]:
     """Yield the name and the text of each deviation from MLPerf's rules in the model and its weights.
 
-    Of two deviations with the same cause, only the more exact is named: a model whose own deviation is known, such as
-    the demo, is not also called another model, and dummy weights are not also called random weights.
+    Of two deviations with the same cause, only the more exact is named.
     """
     config, engine_state = plan.config, plan.engine_state
     if engine_state.other_model:
@@ -149,8 +147,7 @@ def engine_deviations(plan: JudgedPlan) -> Iterator[tuple[str, str]]:
 def work_deviations(plan: JudgedPlan) -> Iterator[tuple[str, str]]:
     """Yield the name and the text of each deviation in the requests, the tests' length, the limits and the seeds.
 
-    Some checks are left out where MLPerf has no number to compare with. A workload of the user's own has no official
-    number of samples or of new tokens, and an accuracy test has no minimum duration.
+    Where MLPerf has no number to compare with, nothing is checked.
     """
     config = plan.config
     ends_after_queries = bool(plan.fewest_queries)  # The test ends after so many queries, not after a duration.
@@ -174,17 +171,13 @@ def work_deviations(plan: JudgedPlan) -> Iterator[tuple[str, str]]:
 
 
 def cache_deviations(plan: JudgedPlan) -> Iterator[tuple[str, str]]:
-    """Yield the name and the text of each way in which answers may come without being computed in the test.
-
-    It may not be known whether a server behind an endpoint caches prefixes (`prefix_caching` is None). That is a
-    deviation, too, unless the server counts the tokens from its cache (`cache_counted`).
-    """
+    """Yield the name and the text of each way in which answers may come without being computed in the test."""
     engine_state = plan.engine_state
     if engine_state.speculation:
         yield "speculation", "speculative decoding"
     if engine_state.prefix_caching:
         yield "prefix caching", "prefix caching: LoadGen repeats its samples, and would measure the cache"
-    if engine_state.prefix_caching is None and not engine_state.cache_counted:
+    if engine_state.prefix_caching is None and not engine_state.cache_counted:  # A server may not say.
         yield "caching", CACHE_UNSEEN
     if engine_state.kv_connector:
         yield (

@@ -79,8 +79,7 @@ class ModelSpec(NamedTuple):
     def task(self, category: str, scenario: str) -> Task:
         """Return the number of samples in a category, the reference scores for the answers, and the minimum duration.
 
-        The task is MLPerf's, unless the model has a file of reference scores of its own (`references`), like the demo.
-        `category` is a key of that file and of OFFICIAL_TASKS. The minimum duration is that of the scenario.
+        `category` is a key of OFFICIAL_TASKS and of the model's own file of reference scores, if it has one.
         """
         if self.references is None:
             return replace(OFFICIAL_TASKS[category], min_duration_s=SCENARIOS[scenario].min_duration_s)

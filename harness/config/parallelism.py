@@ -14,7 +14,6 @@ WEIGHTS_SHARE = 0.8  # the share of vLLM's memory that weights may take; the att
 def parallelism(config: EngineConfig, gpus: Sequence[GPU], weight_bytes: int) -> tuple[int, int]:
     """Return the tensor parallel size (the GPUs of one copy) and the data parallel size (the copies).
 
-    With `auto`, a model is split over only as many GPUs as its weights need, and the other GPUs hold further copies.
     Without GPUs, `auto` is 1 for both. Raises UsageError if the GPUs, or without GPUs the CPU cores, do not suffice.
     """
     gpus_per_copy, copies = config.tensor_parallel_size, config.data_parallel_size
@@ -30,8 +29,7 @@ def parallelism(config: EngineConfig, gpus: Sequence[GPU], weight_bytes: int) ->
 def fewest_gpus(config: EngineConfig, gpus: Sequence[GPU], weight_bytes: int) -> int:
     """Return the fewest GPUs, a power of two, that hold one copy of the weights in WEIGHTS_SHARE of vLLM's memory.
 
-    Each GPU is taken to have the memory of the smallest. Returns 1 without GPUs. Raises UsageError if the GPUs that are
-    available for a copy do not hold the weights.
+    Raises UsageError if the GPUs that are available for a copy do not hold the weights.
     """
     fixed_copies = config.data_parallel_size
     # Copies on other hosts take none of these GPUs. Otherwise each copy may use only an equal part of the GPUs.

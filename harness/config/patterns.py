@@ -147,8 +147,7 @@ class LoadPattern:
     def steady_concurrency(self, plan: Load, engine: int | None) -> int | None:
         """Return how many requests are in flight between the ramp at the beginning of a test and the drain at its end.
 
-        That is the plan's fixed number, or else as many as the engine computes at once (`engine`). None if the number
-        varies, or is not known.
+        None if the number varies or is not known. `engine` is how many requests the engine computes at once.
         """
         varies_with_arrivals = not self.is_full
         if varies_with_arrivals:
@@ -365,8 +364,8 @@ class ClosedLoop(LoadPattern):
     def settings(self, plan: Load) -> LoadGenSettingValues:
         """Return the LoadGen settings of one test, with a much higher rate than expected.
 
-        LoadGen issues all queries at once, as many as the rate makes in the minimum duration. The client then sends
-        only some of them at a time, and must not run out of them before the duration is over.
+        LoadGen issues as many queries as the rate makes in the minimum duration, all at once. The client, which sends
+        only some at a time, must not run out of queries.
         """
         values = super().settings(plan)
         if plan.target_qps:

@@ -97,10 +97,9 @@ class Plan(Load):
 
     @property
     def setup(self) -> dict[str, object]:
-        """The settings on which the engine's speed depends, as flags and their values.
+        """The settings on which the engine's speed depends, as flags and their values, with secrets masked.
 
-        They are the settings whose flags affect answers or speed. An `auto` is replaced by its value, and secrets are
-        masked. Another run's speed predicts this one's only if both have the same setup.
+        Another run's speed predicts this run's only if both have the same setup.
         """
         flags = self.config.values(EngineConfig.flags_by_effect("answers", "speed"))
         flags |= {
@@ -144,8 +143,8 @@ class Plan(Load):
     def schedule(self) -> tuple[float, ...]:
         """The times at which queries are due, in seconds from the start, for arrivals of a shape such as "gamma:2".
 
-        The last time is the first that is not before the minimum duration. Empty if LoadGen sets the times, if a
-        trace's own times are replayed, or if the rate is not known yet.
+        The last time is the first that is not before the minimum duration. Empty for other arrivals, or if the rate is
+        not known yet.
         """
         name, rate = self.config.arrivals, self.target_qps
         if name is None or rate is None or self.replay:
@@ -200,8 +199,7 @@ class Plan(Load):
     def duration_problem(self) -> str | None:
         """The reason why the performance test has too few queries to be VALID at its rate, in words.
 
-        None if it has enough, if their number is not known, or if the run has no such test. Only Server and Interactive
-        (`Poisson`) may be planned with too few.
+        None if it has enough, if their number is not known, or if the test has no such minimum.
         """
         is_judged = isinstance(self.pattern, Poisson) and self.config.mode != "accuracy"
         if not (is_judged and self.queries and self.queries < SURE_QUERIES):
@@ -249,8 +247,7 @@ class Plan(Load):
     def parts(self, before: TestPart | None) -> list[TestPart]:
         """Return the parts of a run in their order, for the announcement of its length.
 
-        They are the accuracy test and the performance test, unless --mode leaves one out. `before` is a part that comes
-        before the performance test, such as a trial; None if there is none.
+        `before` is a part that comes before the performance test, such as a trial, if there is one.
         """
         parts_before = [before] if before else []
         if self.config.quick:  # An estimate makes no full test.
@@ -277,10 +274,9 @@ class Plan(Load):
         return TestPart("accuracy test", f"{self.samples:,} samples, as long as they take", seconds)
 
     def performance_part(self) -> TestPart:
-        """Return the performance test as a part of the run: its name, its length in words, and its seconds.
+        """Return the performance test as a part of the run, with its length in words and in seconds.
 
-        If its length is not known, the seconds are its minimum duration. If the user gave several numbers of requests
-        in flight, the test with the highest number is returned.
+        With several numbers of requests in flight, the test with the highest number is returned.
         """
         plan = self.with_concurrency()
         known_length = self.pattern.length(plan)

@@ -70,9 +70,7 @@ def load_shape(config: EngineConfig) -> ModelShape:
 def load_with(loader: Loader[Loaded_co], config: EngineConfig) -> Loaded_co:
     """Return what `loader`, a class of transformers such as AutoTokenizer, loads of the model.
 
-    A model that is no folder is one of the hub. If the hub cannot be reached, only its cache on this machine is
-    searched, since the loader would otherwise try the hub for a minute. Raises UsageError if the model is a file or
-    cannot be loaded. The message says what to do.
+    Raises UsageError with a remedy if the model is a file or cannot be loaded.
     """
     place = Path(config.model_path)
     if place.exists() and not place.is_dir():
@@ -81,7 +79,7 @@ def load_with(loader: Loader[Loaded_co], config: EngineConfig) -> Loaded_co:
         )
     if place.is_dir():
         check_model_files(place, config)
-    is_offline = not place.is_dir() and not is_hub_reachable()
+    is_offline = not place.is_dir() and not is_hub_reachable()  # The loader would try the hub for a minute.
     try:
         return loader.from_pretrained(
             config.model_path, trust_remote_code=config.trust_remote_code, local_files_only=is_offline
@@ -124,8 +122,7 @@ def load_failure_text(config: EngineConfig, error: Exception) -> str:
 def folder_problem(folder: Path, text: str) -> str:
     """Return why a folder is not a usable model, judged by its files.
 
-    The files may show a pointer of Git LFS in place of a file, a LoRA adapter, GGUF weights, the hub's cache, or that
-    config.json is missing. If they show none of these, the reason is the first line of `text`, the library's message.
+    If the files show no reason, it is the first line of `text`, the library's message.
     """
     for path in data_files(folder, "*"):
         if path.is_file() and is_lfs_pointer(path):

@@ -24,10 +24,8 @@ class QuantizationNote(schema.File):
 def format_of(config: EngineConfig) -> str:
     """Return the number format of the weights in words.
 
-    If they are not quantized, that is the precision, such as "bf16". If the engine quantizes them itself, the precision
-    follows the format, as in "fp8 (made on loading), bf16". A quantized checkpoint's format is followed in parentheses
-    by what is done to activations, and by the method of quantization, as far as they are known: "fp8 (static,
-    compressed-tensors)".
+    For example "bf16", "fp8 (made on loading), bf16", or "fp8 (static, compressed-tensors)" with what is done to
+    activations and the method of quantization.
     """
     stored = stored_formats(config)
     is_quantized_checkpoint = bool(stored)
@@ -82,8 +80,7 @@ def stored_formats(config: EngineConfig) -> tuple[StoredFormat, ...]:
 def group_format(group: Mapping[str, object], method: str) -> StoredFormat:
     """Return the format of a group of layers, as compressed-tensors and ModelOpt describe it.
 
-    A group without activations in its description quantizes weights alone. The name of the format is the number type
-    with its bits, such as fp8, or the method's name if the bits are not known.
+    Its name is the number type with its bits, such as fp8, or the method's name if the bits are not known.
     """
     weights = dict_or_empty(group, "weights")
     inputs = dict_or_empty(group, "input_activations")
@@ -155,16 +152,13 @@ def number_or_zero(words: Mapping[str, object], key: str) -> int | float:
 
 
 def quantization_config(config: EngineConfig) -> dict[str, object]:
-    """Return a checkpoint's description of its quantization. Empty if the checkpoint is not quantized.
-
-    The description is in config.json. ModelOpt's older exports have it in hf_quant_config.json instead, which vLLM
-    reads, too. That file is in the model's folder or, for a model of the hub, in the hub's cache on this machine.
-    """
+    """Return a checkpoint's description of its quantization. Empty if the checkpoint is not quantized."""
     description = getattr(load_shape(config), "quantization_config", None)  # from config.json
     if description:
         return dict(description)
     from huggingface_hub import try_to_load_from_cache
 
+    # ModelOpt's older exports describe it in a file of its own, which vLLM reads, too.
     path = Path(config.model_path) / QUANT_CONFIG
     if not path.parent.is_dir():  # The model is one of the hub.
         cached = try_to_load_from_cache(config.model_path, QUANT_CONFIG)

@@ -25,9 +25,8 @@ def resolve(
 ) -> Plan:
     """Return the plan with every `auto` resolved except the rates, which only a loaded engine can tell.
 
-    `request_set` takes the place of MLPerf's samples. `reference_model` and `random_weights` are facts about the model.
-    Raises UsageError if there are fewer samples than asked for, if a request is too long, if the GPUs do not suffice,
-    or if a test would take too long.
+    `request_set` replaces MLPerf's samples. Raises UsageError for too few samples, too long a request or test, or too
+    few GPUs.
     """
     notes: list[str] = []  # for the report: how each `auto` was resolved
     task, replay = config.task, None
@@ -72,8 +71,7 @@ def run_seeds(config: RunConfig) -> mlperf.Seeds:
 def sample_count(config: RunConfig, task: mlperf.Task, replay: Replay | None, notes: list[str]) -> int:
     """Return how many samples the run uses: as many as the user asked for, else all of the task.
 
-    If a trace has fewer requests than the user asked for, all are used, and a note is added to `notes`. Raises
-    UsageError if any other data set has fewer.
+    Adds a note to `notes` if a trace has fewer. Raises UsageError if any other data set has fewer.
     """
     count = config.sample_limit or task.samples
     if count <= task.samples:
@@ -89,8 +87,8 @@ def least_duration_s(
 ) -> float:
     """Return the minimum duration in seconds: the user's, or else that of the trace or of the task.
 
-    If the run uses only `count` of MLPerf's samples, the task's duration is reduced in proportion, but not below a
-    second. `notes` then gets a note about that.
+    The task's duration is reduced in proportion if the run uses only `count` of MLPerf's samples. `notes` then gets a
+    note.
     """
     given_s = None if config.min_duration == "auto" else config.min_duration
     if request_set and request_set.replay:  # A trace may end before the user's or the task's duration.
@@ -125,10 +123,9 @@ def query_samples(config: RunConfig, count: int) -> int:
 
 
 def known_rate(config: RunConfig, count: int, replay: Replay | None) -> float | None:
-    """Return the queries a second, if they are known before the engine is loaded.
+    """Return the queries a second, or None if they are not one number that is known before the engine is loaded.
 
-    None if the rate has to be measured, if several rates are given, or if the load has no rate. Raises UsageError if a
-    test of `count` queries would take longer than is allowed, at the rate or at the lowest of several.
+    Raises UsageError if a test of `count` queries would take too long at the rate, or at the lowest of several.
     """
     rate = given_rate(config, replay)
     lowest = min(rate) if isinstance(rate, tuple) else rate
@@ -140,8 +137,7 @@ def known_rate(config: RunConfig, count: int, replay: Replay | None) -> float | 
 def given_rate(config: RunConfig, replay: Replay | None) -> float | str | tuple[float, ...] | None:
     """Return the rate as it is given: a number, several numbers, or a word such as "auto".
 
-    It is that of a replayed trace, the mean of a ramp's two ends, or what the user's flag says. None if the flag of the
-    load gives a number of samples or of requests in flight instead of a rate.
+    None if the load is given by a number of samples or of requests in flight.
     """
     if replay:
         return replay.rate
@@ -150,7 +146,7 @@ def given_rate(config: RunConfig, replay: Replay | None) -> float | str | tuple[
         return None
     rate: float | str | tuple[float, ...] | None = getattr(config, rate_flag)
     if rate == "auto" and config.rate_ends:
-        return sum(config.rate_ends) / 2
+        return sum(config.rate_ends) / 2  # the mean of a ramp's two ends
     return rate
 
 
@@ -171,9 +167,7 @@ def check_duration(config: RunConfig, count: int, rate: float) -> None:
 def context_length(config: RunConfig, request_set: RequestSet | None) -> int:
     """Return the context: how many tokens a prompt and its answer may have together.
 
-    It is the user's --max-model-len or, if that is "auto", as many as the model's data and the longest request need.
-    Raises UsageError if the user's context is longer than the model supports, or if a request is longer than the user's
-    context or than the model supports.
+    Raises UsageError if the user's context is longer than the model supports, or if a request is longer than either.
     """
     supported, given_context = config.model_spec.positions, config.max_model_len
     if given_context != "auto" and supported and given_context > supported:

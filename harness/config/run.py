@@ -230,11 +230,7 @@ class RunConfig(workload.WorkloadFlags, engine.EndpointFlags):
             )
 
     def speed_test_problems(self) -> Iterator[str]:
-        """Yield a sentence for each setting that contradicts the kind of speed measurement that the flags ask for.
-
-        These are --mode accuracy with a flag that measures speed, --minutes without a search or a curve, and --quick
-        with flags of a test or a report.
-        """
+        """Yield a sentence for each setting that contradicts the kind of speed measurement that the flags ask for."""
         speed_flag = self.speed_flag
         if self.mode == "accuracy" and speed_flag:
             yield f"{speed_flag} measures speed: remove --mode accuracy."

@@ -12,11 +12,11 @@ from harness.core.web_addresses import is_usable
 
 
 def check_addresses(addresses: Sequence[str], name: str = "--endpoint") -> tuple[str, ...]:
-    """Return the addresses without slashes at their ends.
+    """Return the addresses without slashes at their ends. The parts of their paths that may be keys are masked from now
+    on.
 
-    From now on, the parts of their paths that may be keys are masked in all output. Raises UsageError if an address has
-    a part that may hold a secret (a user, a fragment, or a query of unknown names), is not usable, or is given twice.
-    The message begins with the flag `name` and never holds a password.
+    Raises UsageError if an address may hold a secret, is not usable, or is given twice. The message begins with the
+    flag `name` and never holds a password.
     """
     plain_addresses = tuple(join_url(address.rstrip("/"), path="") for address in addresses)
     for address in plain_addresses:
@@ -60,8 +60,7 @@ class ExporterAddress(NamedTuple):
 def parse_exporter_address(url: str) -> ExporterAddress:
     """Return what an address of --telemetry-url says: the page of a GPU exporter, and which of its GPUs are meant.
 
-    Raises UsageError if the query at its end names neither GPUs nor a host, since the page may have GPUs of other
-    servers. Also raises it for an empty value, and for any other name in the query.
+    Raises UsageError if its query names neither GPUs nor a host, has an empty value, or has another name.
     """
     page, _, query = url.partition("?")
     labels = query_of(unquote(query))
@@ -70,16 +69,15 @@ def parse_exporter_address(url: str) -> ExporterAddress:
     host = labels.get("host", "")
     has_empty_label = ("gpu" in labels and not gpus) or ("host" in labels and not host)
     has_unknown_label = not labels.keys() <= {"gpu", "host"}
-    if not labels or has_empty_label or has_unknown_label:
+    if not labels or has_empty_label or has_unknown_label:  # The page may have GPUs of other servers.
         raise UsageError(f"--telemetry-url {address}: name the server's GPUs by ?gpu=0,1 or ?host=NAME at its end.")
     return ExporterAddress(address, gpus, host)
 
 
 def join_url(address: str, path: str, outside: bool = False) -> str:
-    """Return the address of `path` on a server, from the address of the server's API. The API's query is kept.
+    """Return the address of `path`, relative to the address of the server's API. The API's query is kept.
 
-    `path` is relative to the API's address. If `outside`, the page is not part of the API, like /metrics: a /v1 at the
-    end of the API's address is left out.
+    If `outside`, the page is not part of the API, like /metrics, so that no /v1 stands before it.
     """
     base, question_mark, query = address.partition("?")
     base = base.rstrip("/")

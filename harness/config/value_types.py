@@ -58,10 +58,9 @@ def type_text(name: str, schema: TypeSchema, metavar: str) -> str:
 
 @cache
 def types_of(settings: type[BaseModel], name: str) -> dict[str, TypeSchema]:
-    """Return the types that a setting may have, as JSON schemas by the name of the type.
+    """Return the types that a setting may have, as JSON schemas by the name of the type, without null.
 
-    Null is left out. "texts" is a list of texts, "choice" is one of several values, and any other name is that of a
-    JSON format or type, such as "path" or "integer".
+    A name is that of a JSON format or type, such as "path" or "integer", or "texts" for a list of texts, or "choice".
     """
     schema = TypeAdapter(settings.model_fields[name].rebuild_annotation()).json_schema()
     types: dict[str, TypeSchema] = {}

@@ -27,8 +27,8 @@ LARGEST_HEADER = 100 * MIB  # the largest header of a safetensors file that the 
 def weight_files(folder: Path, name: str, is_loaded: bool) -> list[Path]:
     """Return the existing files of a folder's weights that an engine would load: those of the first format found.
 
-    Empty if there are none. If `is_loaded`, an engine will load them, and UsageError is raised for a file that is
-    missing, cut short, or a pointer of Git LFS. `name` is the user's name of the model, for the message.
+    If `is_loaded`, UsageError is raised for a file that is missing, cut short, or a pointer of Git LFS. `name` is the
+    user's name of the model.
     """
     for suffix, index, whole in FORMATS:
         files_of_format = loaded_files(folder, suffix, index, whole)
@@ -41,11 +41,9 @@ def weight_files(folder: Path, name: str, is_loaded: bool) -> list[Path]:
 
 
 def loaded_files(folder: Path, suffix: str, index: str, whole: str) -> list[Path]:
-    """Return the files of one format that an engine would load. Files that should exist but do not are included.
+    """Return the files of one format that an engine would load, with any that should exist but do not.
 
-    If the folder has the file `index`, they are the shards (the parts of one set of weights) that it lists. Without an
-    index, they are the file `whole` or, if that is missing, all files of weights with this suffix, with the shards that
-    are missing beside them.
+    If the folder has the file `index`, the files are the shards (the parts of one set of weights) that it lists.
     """
     if index and (folder / index).is_file():
         return [folder / shard for shard in shards_of(folder / index)]
