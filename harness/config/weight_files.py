@@ -106,14 +106,13 @@ def check_files(paths: Sequence[Path], name: str) -> None:
 def is_cut_short(path: Path) -> bool:
     """Return whether a safetensors file is shorter than its own header says.
 
-    The file begins with 8 bytes for the length of the header. The header says for each tensor where its data end,
-    counted from the end of the header. False for a file of another format, and for a header that cannot be read, which
-    the engine reports.
+    False for a file of another format, and for a header that cannot be read, which the engine reports.
     """
     size = path.stat().st_size
     if path.suffix != ".safetensors":
         return False
     with path.open("rb") as file:
+        # The first 8 bytes of the file are the length of the header.
         length = int.from_bytes(file.read(8), "little")
         if not 0 < length <= LARGEST_HEADER:  # This is no header of safetensors, which the engine will report.
             return False
@@ -122,6 +121,7 @@ def is_cut_short(path: Path) -> bool:
         try:
             header = json.loads(file.read(length))
             header.pop("__metadata__", None)
+            # where each tensor's data end, counted from the end of the header
             ends = [tensor["data_offsets"][1] for tensor in header.values()]
             whole_size = 8 + length + max(ends, default=0)
             return size < whole_size

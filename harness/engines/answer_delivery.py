@@ -148,9 +148,8 @@ class ServerUse(schema.FrozenModel):
     ) -> Self:
         """Return the sums over all answers of a test, from the delivery of each answer.
 
-        The sums of the server's own counts (`usage`) are unknown if an answer has none: a sum over only some answers
-        would be misleading. The other arguments become the fields of the same names. `replicas` has the number of idle
-        replicas, and that of all.
+        The other arguments become fields of the same names. `replicas` has the number of idle replicas, and that of
+        all.
         """
         totals = dict[str, int]()
         for name, attribute in DELIVERY_SUMS.items():
@@ -159,7 +158,7 @@ class ServerUse(schema.FrozenModel):
         # If no answer has `usage`, the server does not send it, so no answer is an exception.
         uncounted = len(deliveries) - len(usages) if usages else 0
         if uncounted:
-            usages = []  # Without `usages`, the sums are unknown.
+            usages = []  # The sums are then unknown: a sum over some answers would be misleading.
         return cls(
             prompt_tokens=known_sum(usage.prompt_tokens for usage in usages),
             cached_tokens=known_sum(usage.cached_tokens for usage in usages),
@@ -228,10 +227,9 @@ class ServerUse(schema.FrozenModel):
         yield from self._differing_prompts()
 
     def _differing_prompts(self) -> Iterator[str]:
-        """Yield a sentence if the server read fewer or more prompt tokens than were sent.
+        """Yield a sentence if the server read fewer or more prompt tokens than were sent, beyond COUNT_TOLERANCE.
 
-        A difference of COUNT_TOLERANCE is allowed. If the server puts prompts into a chat template, it may also read
-        TEMPLATE_TOKENS more for each answer. Nothing is yielded if a count is not known.
+        A chat template may add TEMPLATE_TOKENS to each answer's prompt.
         """
         read, sent = self.prompt_tokens, self.sent_tokens
         if read is None or not sent:

@@ -48,8 +48,7 @@ class AnswerReading:
     def add(self, piece: CompletionChunk) -> Sequence[int]:
         """Take a message of a streamed answer. Return the first token ids if it completes them, else ().
 
-        The first ids are returned only once: their time is that of the first token. A message may hold only half a
-        character, from which no token can be made yet. The ids then come with a later message.
+        The first ids are returned only once: their time is that of the first token.
         """
         self.pieces.append(piece)
         if self._has_tokens(piece):
@@ -59,7 +58,7 @@ class AnswerReading:
         self.usage = piece.usage or self.usage  # the last `usage` covers the whole answer
         if self.first:  # The first ids came with an earlier message.
             return ()
-        self.first, half_character = self._encode(self.pieces)
+        self.first, half_character = self._encode(self.pieces)  # no ids if the text is only half a character
         if self.first:
             # From these messages, keep only what is not in `first`: half a character, and how the answer ended.
             self.pieces = [CompletionChunk(text=half_character, end=piece.end, word=piece.word, model=piece.model)]
@@ -79,12 +78,11 @@ class AnswerReading:
     def end_read(self, now: float) -> bool:
         """Count the messages of one read of the connection, and return whether to report that the answer goes on.
 
-        The read was at `now`, by time.monotonic. A report is due if the last one is more than REPORT_INTERVAL_S ago.
-        The read that brings the first tokens needs none, since the tokens themselves are reported.
+        The read was at `now`, by time.monotonic.
         """
         if self._new_messages:
             self._count_new_messages(now)
-        if self.first and not self.first_read_tokens:  # This read brought the first tokens.
+        if self.first and not self.first_read_tokens:  # This read brought the first tokens, a report themselves.
             further_tokens, _ = self._encode(self.pieces)
             self.first_read_tokens = len(self.first) + len(further_tokens)
             return False

@@ -38,15 +38,14 @@ def part_text(value: object) -> str:
 def call_text(value: object) -> str:
     """Return the name and arguments of the function calls that the model wrote, as far as this message has them.
 
-    `value` is a call, a list of calls, or anything else, which has no text. A call has its fields below "function" or
-    at the top.
+    `value` is a call, a list of calls, or anything else, which has no text.
     """
     if isinstance(value, list):
         return "".join(map(call_text, value))
     if not isinstance(value, Mapping):
         return ""
     function = value.get("function")
-    if not isinstance(function, Mapping):
+    if not isinstance(function, Mapping):  # The fields are at the top.
         function = value
     parts = (function.get("name"), function.get("arguments"))
     return "".join(part for part in parts if isinstance(part, str))
@@ -55,8 +54,7 @@ def call_text(value: object) -> str:
 def message_text(choice: Mapping[str, object]) -> str:
     """Return all text that the model wrote in a choice, one of the answers that a message of the API may hold.
 
-    Completions have the text at the top level. A chat has it below "delta" or "message". There, thoughts, refusals and
-    function calls count as well, since the model made tokens for them.
+    Thoughts, refusals and function calls count as well, since the model made tokens for them.
     """
     chat = choice.get("delta") or choice.get("message") or {}
     if not isinstance(chat, Mapping):  # a text instead of an object
@@ -84,16 +82,14 @@ def thought_text(chat: Mapping[str, object]) -> str:
 def whole_characters(texts: Iterable[str]) -> tuple[str, str]:
     """Return the texts of messages joined into one, and half a character if the joined text ends with one, else "".
 
-    Some servers cut text into UTF-16 units. An emoji then comes in two messages, with half a surrogate pair in each.
-    Two halves that belong together are joined. A first half at the end is returned apart, since its second half may
-    come in the next message. Any other half is replaced by the mark for a damaged character.
+    Some servers cut text into UTF-16 units, so that an emoji comes in two messages, with half a surrogate pair in each.
     """
     text = "".join(texts)
     if not ANY_HALF.search(text):
         return text, ""
     half = ""
     if FIRST_HALF_AT_END.search(text):
-        half = text[-1:]
+        half = text[-1:]  # Its second half may come in the next message.
     # In UTF-16, two halves side by side are a character, so decoding joins them. It replaces any other half.
     utf_16_units = text.removesuffix(half).encode("utf-16-le", "surrogatepass")
     return utf_16_units.decode("utf-16-le", "replace"), half

@@ -65,11 +65,10 @@ TEXT_SHARE = 0.9  # encoding an engine's text here gives at least this share of 
 
 
 def extra_headers() -> dict[str, str]:
-    """Return the headers that the user adds to every request.
+    """Return the headers that the user adds to every request, as lines in the variable ENDPOINT_HEADERS.
 
-    They are lines such as `X-Team: search` in the variable ENDPOINT_HEADERS; empty lines are skipped. Raises UsageError
-    for a line that is no header, or for a header that this program sets itself. The message never shows a value, which
-    may be secret.
+    Raises UsageError for a line that is no header, or for a header that this program sets itself. The message never
+    shows a value, which may be secret.
     """
     headers = {}
     for number, line in enumerate(environ.get(HEADERS_VARIABLE, "").splitlines(), 1):
@@ -87,9 +86,8 @@ def extra_headers() -> dict[str, str]:
 def connect(config: run.RunConfig, with_credentials: bool = True) -> ClientSession:
     """Return a session with the key, headers and proxy of the environment, which notes when each request is sent.
 
-    Must be called on an event loop. Connections are kept for further requests, unless --new-connections is given.
-    `with_credentials` is False for a host that must not see the key and the headers. Raises UsageError if the key, a
-    header or the proxy cannot be used.
+    Must be called on an event loop. `with_credentials` is False for a host that must not see the key and the headers.
+    Raises UsageError if one of them cannot be used.
     """
     key = environ.get(KEY_VARIABLE, "")
     if not (key.isascii() and key.isprintable()):
@@ -145,9 +143,8 @@ class Client:
     async def answer(self, request: WireRequest, exchange: Exchange) -> TokenStream:
         """Yield the answer's token ids: first those of the first message that has any, then all others together.
 
-        In between, an empty list is yielded now and then, so that the caller sees that the answer goes on. An answer
-        that is not streamed is yielded as a whole. How the answer came is noted in `exchange`. Raises ServerFullError
-        if the server is full, and EndpointError if the answer does not come as it should.
+        Empty lists in between show that the answer goes on. How the answer came is noted in `exchange`. Raises
+        ServerFullError or EndpointError.
         """
         address, sampling = request.address, self.sampling.for_request(request.max_new_tokens)
         body = self.form.body(self.content(request.prompt), self.model, sampling, request.stream)
@@ -234,8 +231,7 @@ class Client:
     def _why_empty(self, end: CompletionChunk, usage: TokenCounts | None) -> str:
         """Return in words why an answer has no token, with a remedy where there is one.
 
-        `end` is the message that ended the answer, `usage` the server's counts. Either the answer reached its limit of
-        tokens, or the model ended it at once. A server that takes the field min_tokens should not let the model do so.
+        `end` is the message that ended the answer, `usage` the server's counts.
         """
         if end.end == "length":
             return (
@@ -275,17 +271,13 @@ class Client:
         raise UsageError(f"{problem}.")
 
     def content(self, prompt: list[int]) -> Content:
-        """Return a prompt in the form that the server takes: token ids if it takes them, else messages or text.
-
-        Messages are for a conversation, if the server has a chat API. A text includes special tokens, except the one at
-        its beginning, which the server adds itself.
-        """
+        """Return a prompt in the form that the server takes: token ids if it takes them, else messages or text."""
         if self.form.ids_in:
             return prompt
         if self.form.chat and isinstance(prompt, MessagePrompt):
             return self.salted_messages(prompt)
         text_tokens = prompt
-        if prompt[:1] == [self.tokenizer.bos_token_id]:
+        if prompt[:1] == [self.tokenizer.bos_token_id]:  # The server adds it itself.
             text_tokens = prompt[1:]
         return str(self.tokenizer.decode(text_tokens, skip_special_tokens=False))
 
@@ -321,14 +313,13 @@ class Client:
     def _later_tokens_of_text(self, reading: AnswerReading, end: CompletionChunk, most: int) -> Sequence[int]:
         """Return the token ids of an ended answer's text after its first tokens, and of the token that ended it.
 
-        Engines count the token by which the model ends an answer, but the text does not show it. So it is added, unless
-        the answer has `most` tokens without it. A hidden answer, which has no text, stays without tokens. An answer of
-        too many tokens is no error: encoded here, a text may have more tokens than the engine made.
+        There may be more than `most`, since the engine may have encoded the text with fewer tokens.
         """
         text, half_character = whole_characters(chunk.text for chunk in reading.pieces)
         tokens = self._encode_text(text)
         if half_character:  # The answer ended within a character.
             tokens += self._encode_text(REPLACEMENT)
+        # Engines count the token by which the model ends an answer, but the text does not show it.
         was_ended_by_model = end.end != "length"
         has_room = len(reading.first) + len(tokens) < most
         if was_ended_by_model and has_room and not self._is_hidden(reading):
@@ -373,8 +364,8 @@ class Client:
     async def post(self, address: str, body: bytes, exchange: Exchange | None = None) -> AsyncIterator[ClientResponse]:
         """Yield the response to a completion request, whatever its status. The time of sending goes to `exchange`.
 
-        Raises EndpointError if the answer does not come in time, and UsageError if the server compresses its answers.
-        Raises ServerFullError if the connection breaks, since that is what full servers do.
+        Raises EndpointError if the answer does not come in time, ServerFullError if the connection breaks, and
+        UsageError if the server compresses its answers.
         """
         url = server_addresses.join_url(address, self.form.path)
         headers = {"Content-Type": "application/json"}
@@ -388,7 +379,7 @@ class Client:
                 f"{address} did not finish an answer within {self.config.request_timeout:g} s (--request-timeout): "
                 "fewer requests at once (--max-in-flight) may be answered in time"
             ) from None
-        except ClientPayloadError:
+        except ClientPayloadError:  # A full server breaks connections.
             raise ServerFullError(f"{address} broke the connection off in the middle of an answer") from None
         except (ClientError, ConnectionError) as error:
             raise broken_answer_error(error, address) from None
@@ -412,10 +403,9 @@ def broken_answer_error(error: ClientError | ConnectionError, address: str) -> U
 
 
 def sending_time_trace() -> TraceConfig:
-    """Return a trace for aiohttp that notes when a request was written to a connection.
+    """Return a trace for aiohttp that notes in a request's `Exchange` when it was written to a connection.
 
-    The time is noted in the request's `Exchange`. Before that time, the request may have waited for a connection, which
-    is a wait of this client and not of the server.
+    A wait for a connection before that time is a wait of this client and not of the server.
     """
 
     async def note_time(session: ClientSession, context: SimpleNamespace, params: object) -> None:
@@ -488,11 +478,7 @@ def key_hint(challenge: str) -> str:
 
 
 async def connection_problem(error: ClientError, address: str) -> str:
-    """Return why a server could not be reached: its certificate, another protocol, or no server at the address.
-
-    If something answered, but not in HTTP, another connection finds out which protocol is spoken at the address. If
-    nothing answered, and the environment has a proxy that this program does not use, the text says so.
-    """
+    """Return why a server could not be reached: its certificate, another protocol, or no server at the address."""
     if isinstance(error, ClientConnectorCertificateError):
         return (
             f"its certificate is not trusted: {server_text(error.certificate_error)}; SSL_CERT_FILE names a file of "

@@ -181,11 +181,7 @@ async def answer_all(client: Client, connection: socket.socket) -> None:
 
 
 async def send_answer(client: Client, writer: asyncio.StreamWriter, number: int, request: WireRequest) -> None:
-    """Send the parts of one answer to the benchmark's process as they come, then its exchange and any error.
-
-    `number` is the request's. Of an error that is not one of this program's own, only the text is sent, since not every
-    exception can be pickled. The error itself is printed to the log.
-    """
+    """Send the parts of answer `number` to the benchmark's process as they come, then its exchange and any error."""
     exchange = Exchange()
     error: Exception | None = None
     try:
@@ -195,5 +191,5 @@ async def send_answer(client: Client, writer: asyncio.StreamWriter, number: int,
         error = known
     except Exception as unknown:
         traceback.print_exception(unknown)  # to engine.log
-        error = RuntimeError(f"{type(unknown).__name__}: {first_line(unknown)}")
+        error = RuntimeError(f"{type(unknown).__name__}: {first_line(unknown)}")  # Not every exception can be pickled.
     send(writer, Reply(number, error=error, exchange=exchange))

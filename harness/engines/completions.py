@@ -93,10 +93,10 @@ def end_kind(word: str) -> str | None:
 
 
 def completion_chunk(data: Message | bytes, address: str) -> CompletionChunk:
-    """Return the part of an answer in one message. `data` is the message, as JSON or already parsed.
+    """Return the part of an answer in one message, which is JSON or already parsed.
 
-    Raises EndpointError if the message reports an error, is no completion, or says that the answer was broken off.
-    Raises ServerFullError if it says that the server is full. Both errors name the server's `address`.
+    Raises ServerFullError if the message says that the server is full, and EndpointError if it reports another error,
+    is no completion, or says that the answer was broken off.
     """
     try:
         message = read_message(data) if isinstance(data, bytes) else data
@@ -116,11 +116,10 @@ def completion_chunk(data: Message | bytes, address: str) -> CompletionChunk:
 def chunk_of(message: Message) -> CompletionChunk:
     """Return the part of an answer in a message: its text or token ids, its end, and the server's counts (`usage`).
 
-    A message with `usage` may lack choices, and then has no text. Raises one of the errors in DAMAGED if any other
-    message lacks choices, or if a token id is not a number that LoadGen could take.
+    Raises one of the errors in DAMAGED if the message is no completion.
     """
     usage = usage_in(message)
-    choices = message.get("choices") if usage else message["choices"]
+    choices = message.get("choices") if usage else message["choices"]  # A message with `usage` may lack choices.
     if not choices:
         return CompletionChunk(usage=usage)
     choice = choices[0]
@@ -153,11 +152,10 @@ def choice_request(prompt: Content, model: str, choices: Sequence[int]) -> bytes
 
 
 def choice_logprobs(page: bytes, choices: Sequence[int]) -> ChoiceLogprobs | None:
-    """Return the log-probabilities of the choices, from the answer to a request of `choice_request`.
+    """Return the log-probabilities of the choices, and how many prompt tokens came from the server's cache, if it
+    counts them.
 
-    The server's probabilities are over the whole vocabulary. Here they are scaled so that the choices' probabilities
-    sum up to 1. None if a choice is missing, or if the numbers are not finite. The prompt tokens from the server's
-    cache are returned, too, if it counts them.
+    The choices' probabilities sum up to 1. None if a choice is missing, or if the numbers are not finite.
     """
     try:
         message = from_json(page)
@@ -191,11 +189,9 @@ class EventReader:
         self._after_return = False  # the last read ended with "\r", whose "\n" may come next
 
     def feed(self, chunk: bytes) -> list[Message | bytes]:
-        """Return the messages that a read completes, without the closing [DONE].
+        """Return the messages that a read of the connection completes, without the closing [DONE].
 
-        `chunk` is what one read of the connection brought. It may end within a line, whose beginning is then kept for
-        the next read. A damaged message is returned as bytes. Raises EndpointError for a line of more than
-        LARGEST_ANSWER_BYTES.
+        A damaged message is returned as bytes. Raises EndpointError for a line of more than LARGEST_ANSWER_BYTES.
         """
         if not chunk:  # An empty chunk has no lines, and below it would reset `_after_return`.
             return []
@@ -204,7 +200,7 @@ class EventReader:
         self._after_return = chunk.endswith(b"\r")
         if b"\r" in chunk:
             chunk = chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-        *lines, self._line = (self._line + chunk).split(b"\n")
+        *lines, self._line = (self._line + chunk).split(b"\n")  # The read may end within a line.
         if len(self._line) > LARGEST_ANSWER_BYTES:
             raise EndpointError(
                 f"{self.address} sent a line of more than {LARGEST_ANSWER_BYTES / 2**20:,.0f} MiB, and went on"
@@ -232,16 +228,14 @@ class EventReader:
     def _dispatch(self) -> Message | bytes | None:
         """Return the message of the event that an empty line ended, and begin the next event.
 
-        A damaged message is returned as bytes, since it may have held a part of the answer. An event of the kind
-        "error" is returned as a message with that error. None if the event is no part of an answer. Its data are then
-        kept in `stray`, except the closing [DONE].
+        A damaged message is returned as bytes. None if the event is no part of an answer.
         """
         data, kind = b"\n".join(self._data), self._kind
         self._data, self._kind = [], b""
         try:
             message = read_message(data)
         except (ValueError, RecursionError):
-            if data.startswith(b"{"):  # a damaged message
+            if data.startswith(b"{"):  # a damaged message, which may have held a part of the answer
                 return data
             message = None  # The data are no JSON, such as [DONE].
         if message is not None and type(message) is dict:
@@ -259,11 +253,7 @@ class EventReader:
             self.stray = (self.stray + words + b"\n")[:MOST_REFUSAL]
 
     def missing_end_error(self) -> EndpointError:
-        """Return the error for an answer whose end did not come, with the server's words that belong to no answer.
-
-        These words may tell why the answer was cut off. If they are a whole completion, the server does not stream, and
-        the error says so.
-        """
+        """Return the error for an answer whose end did not come, with the server's words that belong to no answer."""
         last_bytes = self.stray
         if not self._line.startswith(b"data:"):  # The unfinished line is no part of the answer.
             last_bytes += self._line
@@ -290,9 +280,7 @@ def reason_of(error: object) -> object:
 def server_text(words: object, most: int = 200) -> str:
     """Return words of a server, such as an error, a name or a page, as one line of at most `most` characters.
 
-    Of a JSON object (or its bytes) that gives a reason, only the innermost reason is returned. Of an HTML page, only
-    the title is returned, or without a title the text without tags. Secrets are masked, characters that cannot be
-    printed are replaced, and a full stop at the end is dropped.
+    Of a JSON object, that is the innermost reason, and of an HTML page the title. Secrets are masked.
     """
     if isinstance(words, bytes):
         page = words.decode(errors="replace")

@@ -22,8 +22,7 @@ NO_NVCC = (
 def set_cuda_home(engine_args: Mapping[str, object]) -> str:
     """Set CUDA_HOME to the CUDA toolkit among this environment's Python packages, if one is needed.
 
-    It is needed if kernels are compiled at run time and there is no other toolkit. Return a warning in one line if the
-    environment has no compiler (nvcc), or if the toolkit cannot be completed. Empty otherwise.
+    Return a warning in one line if there is no compiler (nvcc), or if the toolkit cannot be completed. Empty otherwise.
     """
     # Only FlashInfer, a backend of attention, compiles kernels at run time, and so needs a toolkit.
     is_compiled = str(engine_args.get("attention_backend", "")).upper().startswith(COMPILED_BACKEND)

@@ -89,16 +89,15 @@ class Discovery:
     async def ready(self, address: str) -> None:
         """Wait for a server that is still loading, for at most --wait-ready seconds.
 
-        Such a server refuses connections, answers 503, or lists no model. A server that wants a key (401, 403) is
-        ready. The reason for the wait is shown at once, and again if it changes. If the time is over, simply returns:
-        `discover`, which is called next, reports what is wrong.
+        The reason for the wait is shown at once, and again if it changes. `discover` reports what is wrong after that
+        time.
         """
         until = self.begun + (self.config.wait_ready or 0.0)
         shown_state = ""
         while time.monotonic() < until:
             try:
                 status, listed, _ = await self.get(address, "/models")
-                if listed.get("data") or status in (401, 403):
+                if listed.get("data") or status in (401, 403):  # A server that wants a key is ready.
                     return
                 state = f"status {status}, no model listed"
             except UnreachedError as error:
@@ -113,8 +112,7 @@ class Discovery:
     async def discover(self, address: str, max_model_len: int) -> Server:
         """Return what a server reports of itself, and the name by which to ask for its model.
 
-        That name is --served-model-name, or else the name that the server lists, or else this run's own name for the
-        model. Raises UsageError if there is no server, or if its context is shorter than `max_model_len` tokens.
+        Raises UsageError if there is no server, or if its context is shorter than `max_model_len` tokens.
         """
         config = self.config
         models, server_header = await self.models(address)
@@ -138,8 +136,7 @@ class Discovery:
     async def models(self, address: str) -> tuple[dict[str, ListedModel], str]:
         """Return the models that a server lists, by name, and the server's Server header, which may name the engine.
 
-        A busy server is asked again and again for BUSY_S seconds. The models are empty if it lists none. Raises
-        UsageError if the server wants a key, or if no answer comes.
+        Raises UsageError if the server wants a key, or if no answer comes.
         """
         until = time.monotonic() + BUSY_S
         status, page, header = await self.get(address, "/models")
@@ -165,11 +162,10 @@ class Discovery:
         return ""
 
     async def get(self, address: str, path: str, limit_s: float = ANSWER_S) -> tuple[int, ServerReply, str]:
-        """Return the status, the JSON object, and the Server header of a page.
+        """Return the status, the JSON object (else empty), and the Server header of a page.
 
-        The object is empty if the page is no JSON object. For status 401 and 403, the WWW-Authenticate header is
-        returned instead, which says what the server wants. Raises UsageError if no answer comes in `limit_s` seconds
-        (UnreachedError), if the answer is too large, or if the list of models is redirected or a web page.
+        For status 401 and 403, the header is WWW-Authenticate. Raises UsageError if no answer comes in `limit_s`
+        seconds (UnreachedError), if it is too large, or if the list of models is no page of an API.
         """
         try:
             async with self.session.get(
@@ -226,19 +222,14 @@ def engine_name(listed: ListedModel, header: str) -> str:
 
 
 def listed_model(config: RunConfig, models: Mapping[str, ListedModel]) -> ListedModel:
-    """Return the entry of the run's model in a server's list.
-
-    It is the entry named by --served-model-name if that is given, else the entry with the model's own name. Without
-    --served-model-name, the only model of a list is taken whatever its name, which may be an alias. Empty if there is
-    no such entry.
-    """
+    """Return the entry of the run's model in a server's list. Empty if there is none."""
     own_names = [config.model, config.model_path]
     if config.served_model_name:
         own_names = [config.served_model_name]
     for name, entry in models.items():
         if name in own_names:
             return entry
-    if not config.served_model_name and is_single_model(models):
+    if not config.served_model_name and is_single_model(models):  # Its name may be an alias.
         return next(iter(models.values()))
     return {}
 
@@ -292,8 +283,8 @@ def list_models(config: RunConfig, say: ShowLine = print) -> dict[str, ListedMod
 def config_of_served_model(config: RunConfig, say: ShowLine = print) -> RunConfig:
     """Return the configuration with the model that the endpoints serve, if the user named no model.
 
-    `say` shows a note if --served-model-name is not listed. Raises UsageError if the servers serve several models and
-    the named one is not among them, or if the served model's tokenizer is not found.
+    Raises UsageError if the servers serve several models and the named one is not among them, or if the served model's
+    tokenizer is not found.
     """
     if not config.endpoint:
         return config

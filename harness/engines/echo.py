@@ -47,11 +47,9 @@ class Echo(protocol.Engine):
         exchange: answer_delivery.Exchange | None = None,
         is_whole: bool = False,
     ) -> protocol.TokenStream:
-        """Yield the first token of the answer after `first_token_s` seconds, and all further tokens together, after
-        `token_s` seconds for each of them.
+        """Yield the first token after `first_token_s` seconds, and all others after `token_s` seconds for each.
 
-        The answer is the prompt, repeated until the answer is as long as it may be. `exchange` and `is_whole` are not
-        used: there is no server, and the answer always comes in two parts.
+        The answer is the prompt, repeated to the full length. `exchange` and `is_whole` are not used.
         """
         count = self.sampling.for_request(max_new_tokens).max_new_tokens
         repeats = count // len(prompt) + 1

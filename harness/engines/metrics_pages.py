@@ -28,15 +28,11 @@ LABEL = re.compile(r'([A-Za-z_]\w*)\s*=\s*"((?:[^"\\]|\\.)*)"')
 
 
 def own_rows(text: str, names: Collection[str]) -> str:
-    """Return a page of metrics without the rows of other models. `names` are the names of this run's model.
-
-    Rows that name no model are kept. If no row has one of these names, the page must have another name for this run's
-    model, and all rows are kept.
-    """
+    """Return a page of metrics without the rows of other models. `names` are the names of this run's model."""
     lines = text.splitlines()
     models = models_of(lines)
     other_models = {model for model in models if not is_one_of(model, names)}
-    if not other_models or other_models == models:
+    if not other_models or other_models == models:  # The page may have another name for this model.
         return text
     own_lines = [line for line in lines if model_of(line) not in other_models]
     return "\n".join([*own_lines, ""])

@@ -73,9 +73,8 @@ class OpenAI(Engine):
     ) -> None:
         """Prepare the client. No request is sent before `load`, which finds out what the servers are.
 
-        `max_model_len` is the context in tokens that the servers must serve. Without `sampling`, answers have at most
-        --max-new-tokens. `processes` is the number of client processes to start. If it is 1, none is started, and this
-        process is the client. If it is 0, the number follows from the machine's cores.
+        The servers must serve contexts of `max_model_len` tokens. `processes` is the number of client processes to
+        start: 0 chooses by the machine's cores, and with 1 this process is the client.
         """
         super().__init__(sampling=sampling or Sampling(config.max_new_tokens))
         self.loop = uvloop.new_event_loop()
@@ -103,8 +102,7 @@ class OpenAI(Engine):
     async def load(self) -> None:
         """Find out what the servers are and how they take prompts, then start the client processes, if there are any.
 
-        A server that is loading is waited for. What was found out is kept in `args`, for the run's record. Raises
-        UsageError if a server cannot be used or differs from the others, EndpointError if a connection fails.
+        Raises UsageError if a server cannot be used or differs from the others, EndpointError if a connection fails.
         """
         config = self.config
         allow_open_files(config.most_in_flight)  # Each request in flight has a connection, which is an open file.
@@ -155,12 +153,12 @@ class OpenAI(Engine):
     async def _best_format(self, server: Server) -> RequestFormat:
         """Return the best form of requests that the server takes, with the sampling fields that it takes.
 
-        The forms are tried, the best first, with requests such as the run will send. Raises UsageError if the server
-        takes no form, or if it takes only text although prompts must have an exact number of tokens.
+        Raises UsageError if the server takes no form, or if it takes only text although prompts must have an exact
+        number of tokens.
         """
         reason: object = ""
         no_cache_fields = NO_CACHE_FIELDS.get(server.name, ())  # fields that turn this kind of server's cache off
-        for request_format in FORMATS_BY_API[self.config.endpoint_api]:
+        for request_format in FORMATS_BY_API[self.config.endpoint_api]:  # the best first
             form = request_format._replace(no_cache_fields=no_cache_fields)
             try:
                 has_token_ids = await self._try_format(server, form)
@@ -178,8 +176,7 @@ class OpenAI(Engine):
     async def _accepted_fields(self, server: Server, form: RequestFormat) -> tuple[tuple[str, float], ...]:
         """Return the sampling fields of NEUTRAL_FIELDS that the server takes, with their values.
 
-        The fields override the server's own defaults, which could change greedy answers. First, all fields are tried in
-        one request. If the server refuses that request, the fields are tried one by one.
+        They override the server's own defaults, which could change greedy answers.
         """
         with suppress(RefusedError):
             await self._try_format(server, form._replace(accepted_fields=NEUTRAL_FIELDS))
@@ -216,11 +213,9 @@ class OpenAI(Engine):
         return form.ids_out and all(chunk.ids is not None for chunk in chunks if chunk.text)
 
     async def _first_reply(self, address: str, body: bytes) -> tuple[int, bytes, str]:
-        """Send a request again and again until the server is not busy. Return the last reply's status, page and
-        WWW-Authenticate header.
+        """Send a request until the server is not busy, or for BUSY_S seconds. Return the last reply.
 
-        After BUSY_S seconds, a busy server's reply is returned, too. If the status is not 200, the page is only the
-        reason in the reply.
+        That is its status, its page (only the reason in it, unless the status is 200), and its WWW-Authenticate header.
         """
         until = time.monotonic() + BUSY_S
         while True:
@@ -246,13 +241,11 @@ class OpenAI(Engine):
     ) -> TokenStream:
         """Yield the answer of the server with the least load, through the client with the fewest requests.
 
-        If as many requests are in flight as are allowed, wait for one to end first. As in `Engine.stream`, an answer
-        need not be streamed if `is_whole`. A request is counted as `unstarted` until its first token, because it then
-        weighs more in the server's load.
+        If as many requests are in flight as are allowed, wait for one to end first.
         """
         async with self._least_loaded() as server:
             client = min(self._clients, key=attrgetter("in_flight"))
-            server.unstarted += 1
+            server.unstarted += 1  # A request without a token weighs more in the server's load.
             client.in_flight += 1
             has_started = False
             try:
@@ -316,10 +309,10 @@ class OpenAI(Engine):
         return min(most_in_flight, len(self.config.endpoint) * demo_sequences)
 
     def limit_in_flight(self, most: int) -> int:
-        """Keep at most `most` requests in flight at all servers together, at least one at each.
+        """Keep at most `most` requests in flight at all servers together, and return the limit for each server, at
+        least 1.
 
-        Return the limit for each server (`max_in_flight`), as --max-in-flight gives it. The new limit does not count
-        requests that are in flight already, so this must be called between two tests.
+        Must be called between two tests: requests that are already in flight do not count.
         """
         per_server = max(1, most // len(self.config.endpoint))
         self.config = self.config.with_settings(max_in_flight=per_server)
@@ -393,9 +386,8 @@ class OpenAI(Engine):
 def check_status(address: str, status: int, page: bytes, challenge: str) -> None:
     """Raise an error if a server did not answer a completion request with status 200.
 
-    A server that wants a key (401, 403) is a UsageError. Any other status from 400 on is a RefusedError, since another
-    form of the request may work. But a server that is busy, is not there (404) or redirects is a UsageError, too.
-    `challenge` is the header WWW-Authenticate, `page` the reply or the reason in it.
+    RefusedError means that another form of the request may work, UsageError that none will. `challenge` is the header
+    WWW-Authenticate, `page` the reply or the reason in it.
     """
     if status == 200:
         return

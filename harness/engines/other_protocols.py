@@ -113,16 +113,15 @@ async def received_bytes(reader: asyncio.StreamReader) -> bytes:
 
 
 async def tls_protocol(host: str, port: int) -> str | None:
-    """Return the protocol that a server chooses within TLS (ALPN). Empty if it chooses none, None if it speaks no TLS.
-
-    The first connection offers no protocol. If the server refuses that connection, a second one offers HTTP/2. So the
-    result is HTTP/2 only for a server that speaks nothing else. The certificate does not matter here.
+    """Return the protocol that a server chooses within TLS (ALPN). Empty if it chooses none, None if it speaks no
+    TLS.
     """
     context = ssl.create_default_context()
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
     chosen = await alpn_protocol(host, port, context)
     if chosen is None:
+        # HTTP/2 is offered last, so that only a server that speaks nothing else chooses it.
         context.set_alpn_protocols([HTTP_2])
         chosen = await alpn_protocol(host, port, context)
     return chosen

@@ -136,8 +136,7 @@ PATCHES = {
 def patch_names(config: EngineConfig, version: str) -> tuple[str, ...]:
     """Return the names of --engine-patch, once all are checked. `version` is the installed vLLM's, such as "0.32".
 
-    Raises UsageError if there is no such patch, if a patch was not written for this vLLM, or if a patch has no effect
-    without an engine argument that is not given.
+    Raises UsageError if a patch is unknown, was not written for this vLLM, or lacks an engine argument.
     """
     for name in config.engine_patch:
         where = f"--engine-patch {name}"

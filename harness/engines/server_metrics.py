@@ -114,9 +114,7 @@ def metric_cells(before: Readings, now: Readings, seconds: float) -> list[Measur
 def column_parts(column: MetricColumn, before: Readings, now: Readings, seconds: float) -> tuple[Measured, Measured]:
     """Return the dividend and the divisor of a column's value, before it is scaled.
 
-    A rate is the increase of a counter divided by the seconds, and a ratio the increase of one counter divided by that
-    of another. A mean is the sum over the replicas divided by their number, and a sum is divided by 1. If the engine
-    does not report the column, the dividend is None, or the divisor is None or 0.
+    If the engine does not report the column, the dividend is None, or the divisor is None or 0.
     """
     if column.how == "rate":
         return counter_increase(before, now, column.metrics), seconds
@@ -174,12 +172,11 @@ def have_cache_counters(pages: Sequence[str]) -> bool:
 def idle_replicas(before: Sequence[str], after: Sequence[str]) -> tuple[int, int]:
     """Return how many replicas computed no token between two readings of all servers, and how many replicas there are.
 
-    Each replica has a counter of generated tokens, whose name depends on the engine. A counter is left out if the two
-    readings have it for different numbers of replicas. Both results are 0 if no counter can be compared.
+    Both are 0 if no counter of generated tokens can be compared.
     """
     values_before, values_after = metric_values(before), metric_values(after)
     idle = replicas = 0
-    for source in GENERATED.split():
+    for source in GENERATED.split():  # The counter's name depends on the engine.
         counts_before, counts_after = values_before[source], values_after[source]
         if len(counts_before) == len(counts_after):
             replicas += len(counts_after)
@@ -208,18 +205,16 @@ def mean_waits(before: Sequence[str], after: Sequence[str]) -> dict[str, float]:
 def metric_values(expositions: Iterable[str]) -> Readings:
     """Return the values of the metrics in SOURCES on the servers' pages, by metric, one for each engine.
 
-    Each rank of an engine (one of its processes) reports the whole engine, so the largest value among the ranks counts.
-    Damaged rows are left out. The metrics of a frontend (Dynamo's) are left out if the engines behind it report their
-    own, since each request would count twice.
+    Damaged rows are left out.
     """
     values_by_name = defaultdict(list)
     for text in expositions:
         rows = parse_rows(page_with_vllm_names(text), SOURCES)
         # A group has the rows of one metric and one engine, which differ only in the rank.
         for name, _, values_of_ranks in row_groups(rows, RANKS):
-            values_by_name[name].append(max(values_of_ranks))
+            values_by_name[name].append(max(values_of_ranks))  # Each rank (process) reports the whole engine.
     frontend_names = [name for name in values_by_name if name.startswith(FRONTEND_PREFIX)]
-    if len(frontend_names) < len(values_by_name):  # Some metrics are the engines' own.
+    if len(frontend_names) < len(values_by_name):  # The engines report their own, too, so a request would count twice.
         for name in frontend_names:
             del values_by_name[name]
     return values_by_name

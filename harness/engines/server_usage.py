@@ -44,8 +44,7 @@ class StatedUsage(NamedTuple):
     def counts(self, came: int) -> TokenCounts:
         """Return the counts of an answer, given that this client counted `came` tokens of it.
 
-        Unexplained tokens are those of the server's total that are neither prompt nor output. If the output is near
-        `came` only together with them, they count as output. Else they stay unexplained.
+        Unexplained tokens count as output if the output is near `came` only together with them.
         """
         output = self.output_tokens
         output_with_unexplained = (output or 0) + self.unexplained
@@ -65,9 +64,7 @@ def read_usage(usage: object) -> StatedUsage | None:
     """Return a server's counts of one answer, from its `usage`. None if that is no object.
 
     Some servers leave tokens out: from the output what the model thinks (`reasoning`), from the prompt what was read
-    from a cache or written to it. Such tokens are added. Which ones a server left out follows from its total: the
-    tokens of the total that are neither prompt nor output are unexplained, and if there are exactly as many of them as
-    of reasoning or of the cache, they are these. More cached tokens than the prompt has are taken as unknown.
+    from a cache or written to it. The server's total shows which tokens are missing, and these are added.
     """
     if not isinstance(usage, dict):
         return None

@@ -21,8 +21,7 @@ MOST_TILE_ROWS, MOST_TILE_COLUMNS = 16, 2048
 def kernel(x, weight, out, scale_x, scale_w, width: constexpr, rows: constexpr, cols: constexpr, pdl: constexpr):
     """Write the scaled products of the row `x` with `rows` rows of the weight to `out`.
 
-    The weight has `width` columns, of which `cols` are read at a time. `pdl` turns on programmatic dependent launch:
-    this kernel may begin before the previous one has ended.
+    The weight has `width` columns, of which `cols` are read at a time. `pdl` turns on programmatic dependent launch.
     """
     row = tl.program_id(0) * rows + tl.arange(0, rows)  # the rows of this program of the grid
     column = tl.arange(0, cols)
@@ -67,8 +66,7 @@ def multiply(
 def single_row_variant(apply_many: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
     """Return a replacement of vLLM's method `apply_scaled_mm` that computes the product of a single row faster.
 
-    Such a product is computed by the kernel behind `multiply`. Everything else is left to `apply_many`, vLLM's own
-    method: several rows, a bias, another type than bf16, and a weight that is not made up of whole tiles.
+    Everything else is left to `apply_many`, vLLM's own method.
     """
 
     @torch.library.custom_op("llama31::scaled_product", mutates_args=())

@@ -20,10 +20,7 @@ CPU_BLOCK = 32  # tokens of a block of the prefix cache
 def engine_args_of(plan: Plan, may_score: bool = False) -> dict[str, object]:
     """Return a run's arguments for vLLM's AsyncEngineArgs. Those of --engine-arg replace all others.
 
-    The prefix cache is off unless the user turns it on. A benchmark repeats its samples, so answers from the cache
-    would flatter every number. If `may_score`, `Engine.score_choices` will be called. Then the cache is on, since
-    questions share their beginnings, and log-probabilities are over the allowed choices only. On a CPU, arguments that
-    vLLM needs there are added.
+    If `may_score`, `Engine.score_choices` will be called.
     """
     config = plan.config
     quantization = None if config.quantization == "none" else config.quantization
@@ -38,6 +35,8 @@ def engine_args_of(plan: Plan, may_score: bool = False) -> dict[str, object]:
         "data_parallel_size": plan.data_parallel_size,
         "max_model_len": plan.max_model_len,
         "gpu_memory_utilization": config.memory_share,
+        # A benchmark repeats its samples, so answers from the cache would flatter every number. Questions to score
+        # share their beginnings.
         "enable_prefix_caching": may_score,
         "disable_log_stats": not config.extra_metrics,
     }
@@ -78,8 +77,7 @@ def cpu_args(config: EngineConfig, may_score: bool) -> dict[str, object]:
 def extra_args(config: EngineConfig) -> dict[str, object]:
     """Return the arguments of --engine-arg, and the names of --engine-patch in `additional_config`.
 
-    vLLM reuses compiled code by a hash of its configuration, so the patches' names must be part of it. Raises
-    UsageError if the installed vLLM has no such argument, or if a patch cannot be used.
+    Raises UsageError if the installed vLLM has no such argument, or if a patch cannot be used.
     """
     known = vllm_source.arguments()  # empty if vLLM is not installed
     for key in config.engine_args:
@@ -90,6 +88,7 @@ def extra_args(config: EngineConfig) -> dict[str, object]:
     names = patches.patch_names(config, version)
     if not names:
         return config.engine_args
+    # vLLM reuses compiled code by a hash of its configuration, so the patches' names must be part of it.
     additional_config = dict_or_empty(config.engine_args, "additional_config") | {"engine_patch": names}
     return config.engine_args | {"additional_config": additional_config}
 
@@ -97,9 +96,8 @@ def extra_args(config: EngineConfig) -> dict[str, object]:
 def find_unsupported(arguments: Collection[str], variables: Iterable[str], copies: int) -> str:
     """Return which of these engine arguments and environment variables the installed vLLM does not support, in words.
 
-    Empty if all are supported. Of the variables, only vLLM's own (VLLM_...) are judged. The argument
-    prefill_schedule_interval counts as not supported if it has no effect: in an older vLLM, with a single copy of the
-    model.
+    Empty if all are supported. `copies` is the number of copies of the model. Only variables of vLLM (VLLM_...) are
+    judged.
     """
     known, missing = vllm_source.arguments(), []
     for name in arguments:
@@ -127,13 +125,9 @@ def installed_version() -> tuple[int, ...]:
 
 
 def refusal(error: Exception) -> str:
-    """Return the first reason why vLLM refuses its arguments, after the name of the argument if it is known.
-
-    Most errors come from pydantic, which checks the arguments. Its message begins with a heading, so the first of the
-    mistakes that it lists is taken instead. Of any other error, the first line is returned.
-    """
+    """Return the first reason why vLLM refuses its arguments, after the name of the argument if it is known."""
     errors = getattr(error, "errors", None)
-    if errors is None:
+    if errors is None:  # The error is not pydantic's.
         return first_line(error)
     first = errors()[0]
     message = first["msg"].removeprefix("Value error, ")
