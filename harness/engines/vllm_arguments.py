@@ -136,16 +136,13 @@ def refusal(error: Exception) -> str:
 
 
 def check_quantization(model: ModelConfig) -> None:
-    """Raise UsageError for quantization that vLLM accepts but that fails later or has no effect.
-
-    On a CPU without 8-bit floating-point arithmetic, vLLM fails only once it computes. Some methods quantize only
-    experts: in a model without experts, nothing would be quantized, but the result would be recorded as quantized.
-    """
+    """Raise UsageError for quantization that vLLM accepts but that fails later or has no effect."""
     from vllm.platforms import current_platform
 
     checkpoint = getattr(model.hf_config, "quantization_config", None) or {}
     # "float-quantized" is the word of compressed-tensors for fp8.
     in_fp8 = str(model.quantization).startswith("fp8") or checkpoint.get("format") == "float-quantized"
+    # vLLM itself fails only once it computes.
     if current_platform.is_cpu() and in_fp8 and not current_platform.supports_fp8():
         raise UsageError("vLLM does not compute in fp8 on a CPU: use --quantization none and a model in 16 bits.")
     quantization = model.quantization_config  # the settings of a quantization on loading; None without one
@@ -154,7 +151,7 @@ def check_quantization(model: ModelConfig) -> None:
     has_linear_layers = getattr(quantization, "linear", True) or getattr(quantization, "targets", None)
     has_experts = model.is_moe
     quantizes_nothing = not has_linear_layers and not has_experts
-    if quantization is not None and quantizes_nothing:
+    if quantization is not None and quantizes_nothing:  # The result would still be recorded as quantized.
         raise UsageError(
             f"--quantization {model.quantization} quantizes nothing in this model, only experts: use another, or none."
         )

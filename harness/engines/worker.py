@@ -33,8 +33,7 @@ class Extension:
     def chosen_kernels(self: "WorkerBase") -> dict[str, str]:
         """Return the names of the kernels that run in this worker, by part of the model, such as "attention".
 
-        For attention and linear layers, a name is vLLM's for the kernel that most layers have. If patches change the
-        kernels of a part, their names are added.
+        If patches change the kernels of a part, their names are added.
         """
         backend_names, linear_kernels = list[str](), dict[torch.nn.Module, str]()
         for layer in self.vllm_config.compilation_config.static_forward_context.values():

@@ -75,12 +75,11 @@ CPU_TIMES = Path("/proc/stat")
 def busy_s() -> float:
     """Return for how many seconds the cores that this process may use have been busy since the machine started.
 
-    The seconds are summed over the cores. In a container with a CPU quota, return the container's CPU seconds instead,
-    since programs outside take nothing from the quota.
+    The seconds are summed over the cores. In a container with a CPU quota, they are those of the container.
     """
     container_s = container_cpu_s()
     if container_s is not None:
-        return container_s
+        return container_s  # Programs outside take nothing from the quota.
     # The numbers of the cores that are online. psutil lists the same cores in this order, without their numbers.
     online = re.findall(r"(?m)^cpu(\d+)", CPU_TIMES.read_text())
     usable = cores()
@@ -138,8 +137,7 @@ class UnknownProcessError(Exception):
 def servers_here(addresses: Sequence[str]) -> LocalServers:
     """Return the processes of the servers that are behind the addresses and on this machine.
 
-    Addresses on other machines are skipped. If the processes of one server are not known, return only the reason. The
-    load of the servers can then not be told apart from the load of other programs.
+    If the processes of one server are not known, return only the reason.
     """
     process_ids = set[int]()
     for address in addresses:
@@ -150,7 +148,7 @@ def servers_here(addresses: Sequence[str]) -> LocalServers:
         try:
             process_ids |= listening_processes(port)
         except UnknownProcessError as error:
-            return LocalServers(unknown=str(error))
+            return LocalServers(unknown=str(error))  # Its load looks like that of other programs.
     return LocalServers(frozenset(process_ids))
 
 
@@ -215,14 +213,12 @@ def is_this_machine(host: str) -> bool:
 def top_of(pid: int) -> int:
     """Return the id of the process that started a server: the topmost ancestor that runs the same program.
 
-    With the topmost process, all of the server's processes are known, since they are below it. The ancestors of this
-    process, such as a shell, are no part of the server. Raises UnknownProcessError for a relay, whose server is
-    elsewhere, and for a process that cannot be read.
+    Raises UnknownProcessError for a relay, whose server is elsewhere, and for a process that cannot be read.
     """
     try:
         process = psutil.Process(pid)
         name = process.name()
-        own_ancestors = {ancestor.pid for ancestor in psutil.Process().parents()}
+        own_ancestors = {ancestor.pid for ancestor in psutil.Process().parents()}  # such as a shell
         if any(relay in name for relay in RELAYS):
             raise UnknownProcessError(f"{name} forwards the server's port")
         parent = process.parent()
@@ -305,9 +301,8 @@ def watch_others(
 ) -> Iterator[BackgroundLoad]:
     """Measure what other programs use while the block runs. Yield the result, which is complete after the block.
 
-    `busy_gpus` are those whose memory other programs used before the engine started: they are only noted in the result.
-    `has_gpus` says that GPUs compute the answers. The processes of a server behind `endpoints` on this machine do not
-    count as other programs.
+    `busy_gpus` are those whose memory other programs used before the engine started. `has_gpus` says that GPUs compute
+    the answers. Servers behind `endpoints` do not count as other programs.
     """
     servers = servers_here(endpoints)
     load = BackgroundLoad(gpus=list(busy_gpus), unknown=servers.unknown)

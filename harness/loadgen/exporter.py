@@ -111,8 +111,7 @@ def remote_gpus(urls: Sequence[str]) -> GPUs:
 def gap_notes(exported: ExporterReading, recording: Recording) -> Iterator[str]:
     """Yield at most one note on what the exporters did not report during a test.
 
-    If GPUs are split (MIG), they have no power of their own, and the note says only that. Otherwise, it counts the
-    readings that failed. `exported` is the reading before the test, `recording` has the readings during the test.
+    `exported` is the reading before the test, `recording` has the readings during the test.
     """
     if exported.split:
         count = f"{len(exported.split):,} of {len(exported.gpus):,} GPUs"
@@ -134,9 +133,7 @@ async def exporter_page(address: str) -> str:
 def gpu_samples(address: str) -> Iterator[GpuSample]:
     """Yield each value of each GPU on an exporter's page, for the columns of machine.csv.
 
-    The rows of a split GPU's parts (MIG), which have the labels INSTANCES, become one value. Left out are values that
-    no GPU can have, and fields without a column. Which fields have one depends on whether the GPU is split. Raises
-    UsageError if the page does not come, or has no field of DCGM's.
+    Values that no GPU can have are left out. Raises UsageError if the page does not come, or has no field of DCGM's.
     """
     try:
         text = asyncio.run(exporter_page(address))
@@ -146,7 +143,7 @@ def gpu_samples(address: str) -> Iterator[GpuSample]:
     if not rows:
         raise UsageError(f"--telemetry-url {address}: not an exporter's page: no field of DCGM's is on it.")
     split = {card_of(row.labels) for row in rows if is_of_part(row.labels)}  # the GPUs that are split into parts
-    for name, labels, values in server_metrics.row_groups(rows, INSTANCES):
+    for name, labels, values in server_metrics.row_groups(rows, INSTANCES):  # The parts of a split GPU become one row.
         gpu, host = card_of(labels)
         is_split = (gpu, host) in split
         column, value = column_of(name, values, is_split)

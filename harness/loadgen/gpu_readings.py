@@ -62,8 +62,7 @@ GpuQuery = Callable[[NVML, GPUHandle], Measured]  # raises an exception if the G
 def counter_rate(field: int) -> GpuQuery:
     """Return a function that reads how fast a GPU's counter increases, in GB/s, since the function was last called.
 
-    The counter is an NVML field in KiB. The returned function gives None at its first call for a GPU, and if the
-    counter decreased, for example by a reset.
+    `field` is an NVML field in KiB. The function gives None at its first call for a GPU, and after a reset.
     """
     before = dict[int, tuple[float, int]]()  # the time and the count of the last call, by GPU
 
@@ -85,8 +84,7 @@ def counter_rate(field: int) -> GpuQuery:
 def null_if_split(read: GpuQuery) -> GpuQuery:
     """Return a function that reads a value as `read` does, but returns None for a split GPU (MIG).
 
-    It is used for load and power. Of a split GPU, drivers report no load, or 0, and the power of the whole card, on
-    which others may compute.
+    Drivers report no load, or 0, for a split GPU, and the power of the whole card, on which others may compute.
     """
 
     def read_unless_split(nvml: NVML, handle: GPUHandle) -> Measured:
@@ -121,8 +119,7 @@ GPU_NAMES = (*GPU_COLUMNS, *COUNTERS)
 def joules(gpus: int | None) -> Measured:
     """Return the energy in J that the first `gpus` visible GPUs, or all if None, used since their driver was loaded.
 
-    The difference of two calls is the energy of a test. None if a GPU does not report its energy, or if there is no
-    GPU.
+    None if a GPU does not report its energy, or if there is no GPU.
     """
     energies = energies_mj()[:gpus]
     known = [energy for energy in energies if energy is not None]
@@ -196,11 +193,10 @@ def record_machine(
 ) -> Iterator[list[str]]:
     """Write one line a second to the CSV file `path` while the block runs; nothing unless `wanted`.
 
-    Yield a list of messages about what went wrong, which is complete once the block has ended. Values that are not
-    reported are left empty. `prometheus_metrics` returns the engine's metrics, a text in Prometheus' format for each
-    server. `gpus` is how many of the visible GPUs are read, all if None. `remote` returns the values of GPUs elsewhere,
-    by GPU and column; those of its first reading get columns. The servers behind `endpoints` do not count as other
-    programs.
+    Yield the messages about what went wrong, complete once the block has ended. `prometheus_metrics` returns the
+    metrics of each server. Of the visible GPUs, the first `gpus` are read, all if None. `remote` returns the values of
+    GPUs elsewhere, by GPU and column; those of its first reading get columns. The servers behind `endpoints` do not
+    count as other programs.
     """
     recorder = MachineRecorder(path, prometheus_metrics, gpus, remote, endpoints)
     if not wanted:
@@ -220,13 +216,13 @@ def record_machine(
 def gpu_reader(most: int | None, troubles: list[str]) -> Iterator[tuple[int, Callable[[], list[Measured]]]]:
     """Yield the number of visible GPUs that are read, at most `most`, and a function that reads all their columns.
 
-    A separate process reads the GPUs, since a driver's library that crashes ends its process. Without GPUs, no process
-    is started. Values that do not come in time are None. If the process has ended before the block does, it has
-    crashed, and a message is added to `troubles`.
+    Values that do not come in time are None. If the process that reads the GPUs crashes, a message is added to
+    `troubles`.
     """
     count = len(ask_gpus(name_of)[:most])
     spawn = multiprocessing.get_context("spawn")  # A fork of this process, which has threads, might hang.
     own_end, reader_end = spawn.Pipe()
+    # A driver's library that crashes ends its process, so the GPUs are read in another one.
     process = spawn.Process(target=serve_gpu_values, args=(reader_end, count), name="telemetry", daemon=True)
     if count:
         process.start()
@@ -284,8 +280,7 @@ def exit_text(code: int) -> str:
 def serve_gpu_values(connection: Connection, count: int) -> None:
     """Send the values of the first `count` GPUs at each request, until the benchmark's process is gone.
 
-    This is all that the process that reads the GPUs does. Without NVML, the values are an empty list. A value that a
-    GPU does not report is None.
+    A value that a GPU does not report is None. Without NVML, there are no values.
     """
     signal(SIGINT, SIG_IGN)  # On Ctrl-C, the benchmark's process ends this one in good order.
     with suppress(OSError, EOFError), nvml_gpus() as (nvml, handles):

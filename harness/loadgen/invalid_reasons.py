@@ -93,12 +93,11 @@ def target_percentile(values: Entries) -> float:
 def exceeded_limits(values: Entries) -> dict[Limit, tuple[float, float]]:
     """Return the limits that were exceeded, each with the measured and the allowed latency in nanoseconds.
 
-    They are TTFT and TPOT if LoadGen took the times of tokens, else the latency of a query. A limit whose values are
-    not in the log counts as not exceeded.
+    A limit whose values are not in the log counts as not exceeded.
     """
     limits: Sequence[Limit] = QUERY_LIMITS
     if values.get("requested_use_token_latencies"):
-        limits = TOKEN_LIMITS
+        limits = TOKEN_LIMITS  # TTFT and TPOT
     exceeded = {}
     percentile = f"{target_percentile(values):.2f}"  # as LoadGen has it in the keys of its log, such as 99.00
     for limit in limits:
@@ -112,8 +111,7 @@ def exceeded_limits(values: Entries) -> dict[Limit, tuple[float, float]]:
 def min_duration(values: Entries) -> Reasons:
     """Yield how much too short the test was, and which setting makes it longer.
 
-    LoadGen plans the number of queries by the expected rate or latency, so the test of a faster server ends early. If
-    the minimum duration or the test's length is not in the log, the sentence only says that the test was too short.
+    LoadGen plans the number of queries by the expected rate or latency, so the test of a faster server ends early.
     """
     target = values.number("effective_target_qps")
     expected_ns = values.number("requested_single_stream_expected_latency_ns")
@@ -150,8 +148,7 @@ def min_queries(values: Entries) -> Reasons:
 def early_stopping(values: Entries) -> Reasons:
     """Yield a sentence for each latency whose percentile is uncertain, as the test had too few queries, and the remedy.
 
-    LoadGen logs a sentence for each latency, with the number of queries that are missing or needed. Without such a
-    number in the log, one sentence only says that the queries are too few.
+    Without a number of missing queries in the log, a single sentence says that there are too few.
     """
     is_over_limit = "latency" in failed_checks(values)
     # At a rate that exceeds a limit, a longer test would fail as well.

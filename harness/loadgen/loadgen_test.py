@@ -96,16 +96,15 @@ class LoadGenSettings:
     def read(self, plan: Plan, conf: Path) -> lg.TestSettings:
         """Return the settings of `mlperf.conf` and of the user.conf at `conf`, with the plan's seeds.
 
-        Also keep the values that mlperf.conf has for CHANGING_SETTINGS, so that a later test can have them again.
-        LoadGen reads a user.conf only once in a process. If it has read that of an earlier run, the settings are set
-        one by one instead of from the file. Raises LoadGenError if LoadGen refuses the file.
+        Raises LoadGenError if LoadGen refuses the file.
         """
         scenario = plan.config.scenario_rules.loadgen
         settings = lg.TestSettings()
         settings.scenario = getattr(lg.TestScenario, scenario)
-        settings.FromConfig("", plan.loadgen_model, scenario, 0)  # mlperf.conf, which LoadGen itself reads only once
+        settings.FromConfig("", plan.loadgen_model, scenario, 0)  # mlperf.conf, read only once
+        # A later test can have these values again.
         self._official = {name: getattr(settings, name) for name in CHANGING_SETTINGS}
-        if LoadGenSettings.has_read_user_conf:
+        if LoadGenSettings.has_read_user_conf:  # LoadGen reads a user.conf only once in a process.
             apply_fixed_settings(settings, plan)
         elif settings.FromConfig(str(conf), plan.loadgen_model, scenario) != 0:
             raise LoadGenError(f"LoadGen refuses {conf}; its reasons are in mlperf_log_detail.txt.")
@@ -146,9 +145,9 @@ def run_test(
 ) -> None:
     """Run one test to its end. Per-sample logs that LoadGen left empty are deleted.
 
-    `watch` is called ten times a second on this thread, and may raise an error to give up the test. LoadGen itself
-    cannot be stopped, since it waits in C++ for every answer. After an error of `watch`, the process must therefore be
-    ended. An audit.config in `folder` overrides all other settings. Raises LoadGenError if LoadGen fails.
+    `watch` is called ten times a second on this thread, and may raise an error to give up the test. The process must
+    then be ended, since LoadGen waits in C++ for every answer. An audit.config in `folder` overrides all other
+    settings. Raises LoadGenError if LoadGen fails.
     """
     settings.mode = lg.TestMode.PerformanceOnly
     if mode == "accuracy":

@@ -112,8 +112,8 @@ FIRST_ENTRIES = ("loadgen_version", "effective_scenario", "effective_test_mode")
 def read(folder: Path, scenario: str = "", mode: str = "") -> TestResult:
     """Return the result of the LoadGen test whose logs are in `folder`.
 
-    Raises LogError if the log is missing, damaged, or of a test that did not finish. Raises it also if the log is of
-    another scenario or mode than `scenario` or `mode`, in LoadGen's words, such as "Server" and "PerformanceOnly".
+    Raises LogError if the log is missing, damaged, unfinished, or of another `scenario` or `mode`, which are LoadGen's
+    words, such as "Server" and "PerformanceOnly".
     """
     path = folder / DETAIL
     values = Entries()
@@ -156,11 +156,9 @@ def check_beginning(path: Path, values: Entries) -> None:
 
 
 def add_entry(values: Entries, key: str, value: "JsonValue") -> None:
-    """Add an entry of a LoadGen log to `values`.
+    """Add an entry of a LoadGen log to `values`. Of a repeated entry, the last value counts.
 
-    Raises ValueError if the log has a second test, an entry twice that LoadGen does not repeat or repeats only with
-    the same value, or a value that LoadGen never writes for the key. Of any other repeated entry, the last value
-    counts.
+    Raises ValueError if the log has a second test, repeats an entry that LoadGen does not, or has a damaged value.
     """
     if key == "loadgen_version" and key in values:  # A test begins with this entry.
         raise ValueError("contains the logs of two tests")
@@ -262,9 +260,7 @@ def sample_rate(values: Entries) -> Measured:
 def result_of(values: Entries, errors: list[str], warnings: list[str]) -> TestResult:
     """Return the result of one finished test from its entries.
 
-    `errors` and `warnings` are the log's messages. If LoadGen counted more errors than its log shows, an error is added
-    that says so. Only an INVALID result has reasons. Raises ValueError, TypeError or KeyError if the entries are
-    damaged.
+    `errors` and `warnings` are the log's messages. Raises ValueError, TypeError or KeyError if the entries are damaged.
     """
     keys = scenario_entries(values)
     verdict = values.text("result_validity")
@@ -324,8 +320,8 @@ def check_verdict(values: Entries, verdict: str | None, failed: Sequence[Check])
 def latency(values: Entries, edge: str, percentile: str) -> Latency | None:
     """Return the minimum, mean, maximum and percentiles of a kind of latency, such as TTFT, in milliseconds.
 
-    None if the log lacks one of them, or if the minimum is negative. `edge` is the key of the minimum, mean and
-    maximum, in which {} stands for "min", "mean" or "max". In the key `percentile`, {} stands for the percentile.
+    None if the log lacks one of them. In the key `edge`, {} stands for "min", "mean" or "max", in the key `percentile`
+    for the percentile.
     """
     names = [*map(edge.format, ("min", "mean", "max")), *map(percentile.format, PERCENTILES)]
     times_ns = [time for time in map(values.number, names) if time is not None]

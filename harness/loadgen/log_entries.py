@@ -78,8 +78,7 @@ LogRecord = tuple[str, "JsonValue", Mapping[str, object]]
 def log_records(path: Path) -> Iterator[LogRecord]:
     """Yield the log's entries one by one: the key, the value, and the metadata, such as is_error and is_warning.
 
-    Lines without LoadGen's mark are skipped. The log is never in memory as a whole, since it may be large. Raises
-    LogError if an entry is damaged, or if the file cannot be read.
+    Raises LogError if an entry is damaged, or if the file cannot be read.
     """
     try:
         with open_regular(path, LARGEST_LOADGEN_LOG) as lines:
@@ -148,8 +147,7 @@ def scheduled_duration(values: Entries) -> Measured:
 def sequential_duration(values: Entries) -> Measured:
     """Return the seconds that the queries of a MultiStream test took together, without the time between them.
 
-    LoadGen logs no rate of samples for this scenario, from which the seconds of the test would follow. So they are the
-    number of queries times the mean latency; None if one of the two is not known.
+    None if the log lacks their number or their mean latency. LoadGen logs no rate of samples for this scenario.
     """
     queries, mean_ns = values.whole_number("result_query_count"), values.number("result_mean_query_latency_ns")
     if not queries or not mean_ns:

@@ -99,12 +99,13 @@ class TraceReader:
     def take(self, line: str) -> None:
         """Take what a line of the trace says: that the trace ends, or the time of a sample's first token, or its end.
 
-        The first token is a Token_Latency or a Token event, by the scenario. The end is a Sample event. Any other line
-        is not parsed, since a trace may be long. Raises one of the errors in DAMAGED if a line is damaged.
+        Raises one of the errors in DAMAGED if a line is damaged.
         """
         if '"LastTrace"' in line:
             self.has_end = True
         has_sample_or_token = '"Sample"' in line or '"Token"' in line
+        # The first token is a Token_Latency or a Token event, by the scenario. Other lines are not parsed, since a
+        # trace may be long.
         if '"Token_Latency"' in line:
             event = read_event(line)
             delay_ns = event["args"]["issue_delay"]
@@ -343,9 +344,7 @@ def latency_summary(times: Iterable[Measured]) -> Latency | None:
 def clock_gap_ms(requests: Sequence[Request], samples: Sequence[Sample]) -> float:
     """Return by how many milliseconds the client's clock is ahead of LoadGen's. 0 without requests.
 
-    LoadGen issued each request at `scheduled_ms` + `delay_ms` of its clock. The client received it at `begin_s` of its
-    own clock. The difference is the gap of the clocks and the delay between the two. The smallest difference has hardly
-    any delay.
+    A request came to the client some time after LoadGen issued it. That delay hardly counts in the smallest difference.
     """
     differences_ms = []
     for request, sample in zip(requests, samples, strict=True):
@@ -356,7 +355,6 @@ def clock_gap_ms(requests: Sequence[Request], samples: Sequence[Sample]) -> floa
 def take_times(requests: Sequence[Request], folder: Path) -> None:
     """Replace the client's times of each request by LoadGen's own, and compress the trace that they come from.
 
-    Only the client knows when a request was sent, by its own clock, so that time is converted to LoadGen's clock.
     Raises LogError if the trace is of another test.
     """
     samples = read_trace(folder)
@@ -365,7 +363,7 @@ def take_times(requests: Sequence[Request], folder: Path) -> None:
     gap_ms = clock_gap_ms(requests, samples)
     test_begin_ms = min((sample.scheduled_ms for sample in samples), default=0.0)
     for request, sample in zip(requests, samples, strict=True):
-        if request.sent_ms is not None:
+        if request.sent_ms is not None:  # Only the client knows this time.
             sent_at_ms = 1e3 * request.begin_s + request.sent_ms - gap_ms  # by LoadGen's clock
             request.sent_ms = max(0.0, sent_at_ms - sample.scheduled_ms)
         request.issued_s = (sample.scheduled_ms - test_begin_ms) / 1e3

@@ -77,11 +77,10 @@ class FixedConcurrency(NamedTuple, Generic[SentItem]):
     turn: Turn[SentItem] | None = None
 
     async def send(self, items: Iterable[SentItem], answer: AnswerOne[SentItem]) -> Sequence[SentItem]:
-        """Send the items, `at_once` of them at a time, and wait for their answers.
+        """Send the items, `at_once` of them at a time, and wait for their answers. Return the items that were not sent.
 
-        The sending ends when `seconds` are over and `fewest` items were sent. If there are conversations (`turn`), the
-        items of each are sent one after another, and a round, which is one use of all conversations, is sent whole.
-        Return the items that were not sent.
+        The sending ends when `seconds` are over and `fewest` items were sent, but a round (one use of all
+        conversations) is sent whole.
         """
         source = self.conversations_by_round(items)
         unsent = list[SentItem]()
@@ -163,10 +162,9 @@ async def tasks() -> AsyncIterator[asyncio.TaskGroup]:
 
 
 def items_by_conversation(items: Iterable[SentItem], turn: Turn[SentItem]) -> list[list[SentItem]]:
-    """Return the items of each conversation in a list of their own, in the order in which they are to be sent.
+    """Return the items of each conversation in each round as a list, in the order in which they are to be sent.
 
-    The lists are in the order in which the first item of each came. A round is one use of all conversations, so a
-    conversation has a list for each round. `turn` returns an item's round, its conversation, and its place there.
+    `turn` returns an item's round (one use of all conversations), its conversation, and its place there.
     """
     by_conversation = defaultdict[tuple[int, int], list[SentItem]](list)
     for item in items:

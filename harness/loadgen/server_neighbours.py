@@ -16,9 +16,8 @@ def signs_of_others(
 ) -> Iterator[str]:
     """Yield a sentence for each sign in a server's metrics that others use it.
 
-    There are two signs. More requests ran than this client ever had in flight (`in_flight`). Or the server generated
-    more tokens than this client got (`came`), counted from the pages of metrics `before` and `after` the test. If a
-    number is not known (`came` may be None), its sign is left out.
+    `in_flight` is the most requests that this client had in flight, `came` the tokens that it got, if known. `before`
+    and `after` are the server's pages of metrics around the test.
     """
     readings = [value for value in recording.column("requests_running") if value is not None]
     if readings:

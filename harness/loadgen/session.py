@@ -133,8 +133,7 @@ class LoadGenSession:
     def test(self, mode: Test, plan: Plan, audit: str = "") -> Path:
         """Run one test to its end, and return the folder of its logs. Raises EngineError or BenchmarkError.
 
-        The screen shows the stage, and for a performance test its length. `audit` is the text of an audit.config, whose
-        settings LoadGen uses in place of all others. Empty for none.
+        `audit` is the text of an audit.config, whose settings LoadGen uses in place of all others. Empty for none.
         """
         folder = self.folder.subfolder(TEST_FOLDERS[mode])
         if audit:
@@ -150,9 +149,8 @@ class LoadGenSession:
     def drive(self, mode: Test, plan: Plan, folder: Path, is_probe: bool = False) -> SUT:
         """Run one LoadGen test on the engine while watching it, and write the requests of the test to its folder.
 
-        Only a performance test keeps times: LoadGen's own or, if LoadGen issues all queries at once, the client's. In a
-        probe (`is_probe`), refusals by a full server are measurements, not failures. Return the system under test,
-        which has the requests and the refusals. Raises LogError if LoadGen's trace is of another test.
+        Return the system under test, which has the requests and the refusals. In a probe (`is_probe`), refusals by a
+        full server are measurements, not failures. Raises LogError if LoadGen's trace is of another test.
         """
         settings = self.settings.prepare(plan, folder)
         if plan.engine_state.prefix_caching:  # this test must not be answered from the cache of an earlier one
@@ -180,9 +178,8 @@ class LoadGenSession:
     def watch(self, sut: SUT, folder: Path, total: int | None, least_s: float, offset: float) -> None:
         """Show the progress of a test, and raise an error if the test failed or the run cannot go on.
 
-        The errors are: the time for measuring is over, the system clock was set, a request failed, or the engine has
-        failed or is silent for too long. This method is called many times a second. `total` is the number of queries,
-        `least_s` the seconds that the test takes at least. `offset` is the `clock_offset` at the start of the test.
+        `total` is the number of queries, `least_s` the seconds that the test takes at least, and `offset` the
+        `clock_offset` at its start.
         """
         self.require_time()
         is_timed_by_loadgen = sut.timed and not sut.is_timed_by_client
@@ -221,8 +218,7 @@ class LoadGenSession:
         """Record how a test uses the machine and a server while the block runs.
 
         Afterwards machine.json and, with an endpoint, server.json are written to the folder, and what a user should
-        know is shown. A test that is timed is also recorded each second with --extra-metrics, which --telemetry-url
-        implies. Other users of the server matter only in a test that is timed.
+        know is shown.
         """
         config, gpus, engine = plan.config, plan.watched_gpus, self.engine
         urls, path = config.telemetry_url, folder / test_run.RECORDING

@@ -105,9 +105,8 @@ class SUT:
     async def attempt(self, request: Request) -> None:
         """Answer a request, or count it as refused or failed.
 
-        A refusal by a full server is a failure, except in a probe, where it is a measurement. Raises EndpointError if
-        more requests failed than --max-failed allows, or if a server refuses a request of a probe while no other is in
-        flight. Any other error is raised.
+        Raises EndpointError if more requests failed than --max-failed allows, or if a server refuses a request of a
+        probe while no other is in flight.
         """
         self.in_flight += 1
         self.most_in_flight = max(self.most_in_flight, self.in_flight)
@@ -119,7 +118,7 @@ class SUT:
                 sent_s = request.begin_s + request.sent_ms / 1e3
             self.admission.note_answered(number, time.perf_counter(), sent_s)
         except ServerFullError as error:
-            if self.is_probe:
+            if self.is_probe:  # A refusal is a measurement.
                 self.admission.note_refused(number, time.perf_counter(), error)
                 self.end_without_answer(request, error)
             else:
@@ -136,7 +135,6 @@ class SUT:
         """Count a failed request, and give LoadGen a placeholder for its answer.
 
         Raises EndpointError, with `remedy` at the end of its message, if more requests failed than --max-failed allows.
-        A share in --max-failed is a share of the expected queries or, if more were issued, of the issued queries.
         """
         self._failed += 1
         total = max(self.expected, self.counters.issued)
@@ -199,9 +197,8 @@ class SUT:
     def complete(self, request: Request, tokens: Sequence[int], exchange: Exchange) -> None:
         """Note the tokens of a whole answer, and report it to LoadGen.
 
-        The client of a server has its own count of the tokens (`exchange.delivery`), since the server may count other
-        tokens than it sends. An answer whose tokens the server counted but did not send is hidden. Raises
-        EmptyAnswerError for any other timed answer without tokens, since it cannot be timed.
+        Raises EmptyAnswerError for a timed answer without tokens, unless it is hidden: counted by the server, but not
+        sent.
         """
         delivery = exchange.delivery
         is_hidden = delivery is not None and delivery.is_hidden
@@ -211,6 +208,7 @@ class SUT:
                 f"{self.engine.name} answered sample {request.sample} without a single token, which cannot be timed: "
                 f"{why}."
             )
+        # A server may count other tokens than it sends.
         request.output_tokens = delivery.tokens if delivery else len(tokens)
         if delivery:
             request.first_tokens = max(1, delivery.first_tokens)  # An answer that came whole has 0 in its delivery.

@@ -87,12 +87,12 @@ def corrected_result(
 def has_other_times(requests: Sequence[Request]) -> bool:
     """Return whether requests.csv has other times than LoadGen's log, because LoadGen's are not those of the answers.
 
-    That is so if the client took the times. It is also so if a request failed or got no first token, since LoadGen was
-    told of an answer all the same. False if requests.csv has no times, for example after an accuracy test.
+    False if requests.csv has no times, for example after an accuracy test.
     """
     if is_timed_by_client(requests):
         return True
     has_times = any(request.latency_ms is not None for request in requests)
+    # LoadGen was told of an answer to such a request all the same.
     has_missing_tokens = any(request.failure or request.first_tokens == 0 for request in requests)
     return has_times and has_missing_tokens
 
@@ -107,9 +107,7 @@ def result_with_longer_answers(
 ) -> TestResult:
     """Return the result with the times per output token (TPOT) of the answers of two tokens and more.
 
-    `answered` are all answered requests. Without `limits`, nothing is judged. With `limits`, the result becomes INVALID
-    if the p99 of TPOT is over its limit. If it is not, `tpot_judged` says whether there are enough of these answers to
-    be sure of that, by the rule of LoadGen's early stopping.
+    `answered` are all answered requests. With `limits`, the result is INVALID if the p99 of TPOT is over its limit.
     """
     times_ms = [request.tpot_ms for request in answered if request.tpot_ms is not None]
     tpot_ms = latency_summary(times_ms)
@@ -120,6 +118,7 @@ def result_with_longer_answers(
         answers = f"of the {len(times_ms):,} answers of two tokens and more"
         return result_by_limits(limits.tails(None, tpot_ms.p99), answers, result)
     over = sum(time_ms > limits.tpot for time_ms in times_ms)
+    # the rule of LoadGen's early stopping
     fewest = statistics.fewest_queries(LIMIT_PERCENTILE, over)
     return replace(result, tpot_judged=len(times_ms) >= fewest)
 
@@ -177,13 +176,12 @@ def result_of_real_answers(result: TestResult, requests: Iterable[Request], unan
 def rate_of_real_tokens(result: TestResult, requests: Iterable[Request], unanswered: int) -> Measured:
     """Return LoadGen's output tokens/s, scaled from the tokens that LoadGen counted to those of the real answers.
 
-    LoadGen also counted placeholders for the `unanswered` requests. If it takes the times of tokens, it left answers of
-    one token out. If it logged no rate, the rate follows from the duration. None if neither is known.
+    None if neither a rate nor the duration is known.
     """
     real_tokens = counted_by_loadgen = 0
     for request in requests:
         real_tokens += request.output_tokens
-        is_left_out = result.token_latencies and request.output_tokens <= 1
+        is_left_out = result.token_latencies and request.output_tokens <= 1  # LoadGen has no TPOT for it.
         if not is_left_out:
             counted_by_loadgen += request.output_tokens
     counted_by_loadgen += PLACEHOLDER_TOKENS * unanswered
@@ -286,8 +284,7 @@ class Recording(NamedTuple):
     def power_readings(self, gpu: str) -> list[tuple[float, float]]:
         """Return the seconds and the power in W of each reading of a GPU. Empty if its power was never read.
 
-        The recording may begin before the first known power and end after the last. So the first power is repeated for
-        the start of the recording, and the last power for its end.
+        The first power is repeated for the start of the recording, and the last for its end.
         """
         readings = []
         for second, power in zip(self.seconds, self.column(f"{gpu}_power_w"), strict=True):
@@ -324,9 +321,8 @@ class TestRun:
     def read(cls, folder: Path, plan: "Plan", engine_concurrency: int | None = None) -> Self:
         """Return the test in a folder, with the client's delay and how many requests the engine computed at once.
 
-        `engine_concurrency` is how many the engine can compute at once, None if it is not known. Raises LogError if the
-        logs cannot be trusted, are of another scenario, or do not belong to the test's requests. Raises UsageError if a
-        file is damaged.
+        `engine_concurrency` is how many it can compute at once. Raises LogError if the logs cannot be trusted or are of
+        another test, and UsageError if a file is damaged.
         """
         has_own_requests = plan.request_set is not None  # The user's own requests may ask for answers of one token.
         scenario = plan.config.scenario_rules.loadgen
@@ -348,9 +344,8 @@ class TestRun:
     ) -> Self:
         """Return the test in a folder without its plan.
 
-        `limits` and `concurrency` are the run's, None if it has none. `scenario` is LoadGen's name of the scenario that
-        the logs must have, or empty for any. `may_have_single_tokens` says that requests may have answers of one token.
-        Raises LogError or UsageError, as `read` does.
+        `scenario` is LoadGen's name of the scenario that the logs must have, or empty for any. Requests with answers of
+        one token are allowed by `may_have_single_tokens`. Raises LogError or UsageError, as `read` does.
         """
         result, requests = log.read(folder, scenario, "PerformanceOnly"), read_requests(folder)
         difference = count_difference(folder, result, requests)
@@ -475,22 +470,19 @@ def count_difference(folder: Path, result: TestResult, requests: Sequence[Reques
 def client_delay(requests: Sequence[Request], plan: "Plan") -> Latency | None:
     """Return how long requests waited for this client, to see whether the client is too slow.
 
-    At a rate, the wait begins at a request's scheduled time. At fixed concurrency, a request may be sent when an
-    earlier answer has ended, and the wait begins then. None if all requests are sent at once, or one by one by LoadGen.
+    None if all requests are sent at once, or one by one by LoadGen.
     """
     if plan.pattern.is_rated:
-        return latency_summary(request.sent_ms for request in requests)
+        return latency_summary(request.sent_ms for request in requests)  # since a request's scheduled time
     if plan.concurrency:
-        return latency_summary(gaps_ms(requests))
+        return latency_summary(gaps_ms(requests))  # since an earlier answer ended
     return None
 
 
 def gaps_ms(requests: Iterable[Request]) -> Iterator[float]:
     """Yield the milliseconds in a closed loop from the end of each answer until the next request in its place was sent.
 
-    A closed loop keeps a fixed number of requests in flight: its places. A request takes the place that has been free
-    for longest. Requests without a known end are left out. The first requests, which take no earlier request's place,
-    yield nothing.
+    A closed loop keeps a fixed number of requests in flight: its places. Requests without a known end are left out.
     """
     known_requests = [request for request in requests if request.done_s is not None]
     later_ends = deque(sorted(request.end_s for request in known_requests))

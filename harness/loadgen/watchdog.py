@@ -39,9 +39,8 @@ class Silence:
     def look(self, mark: object) -> float:
         """Note the present mark, and return for how many seconds it has been the same.
 
-        The mark is anything that a living program changes, such as the time of its last answer. If it has changed, the
-        silence before counts for the longest one (`longest_s`). Must be called many times a second: a long pause
-        between two calls means that this process was stopped.
+        The mark is anything that a living program changes. Must be called many times a second: a long pause between two
+        calls means that this process was stopped.
         """
         now = time.monotonic()
         if now - self.looked_at > PAUSED_S:  # The time for which this process was stopped does not count as silence.
@@ -82,10 +81,10 @@ class Watchdog(Silence):
             )
 
     def check_run(self, folder: Path, busy: bool = True) -> None:
-        """Raise an error if the engine failed, if it makes no progress, or if the disk of `folder` is full.
+        """Raise an error if the engine failed, if it makes no progress while `busy`, or if the disk of `folder` is
+        full.
 
-        LoadGen itself would wait forever. Progress is expected only of an engine that is `busy` with requests. For an
-        idle engine, the measurement of its silence begins anew.
+        LoadGen itself would wait forever.
         """
         if self.engine.failure:
             raise EngineError(self.engine.failure_text)

@@ -33,8 +33,7 @@ REQUESTS_PER_SLOT = 2  # requests in flight for each that the engine can compute
 def evaluate(config: MMLUConfig, run: run_folder.RunFolder, display: progress.Display) -> int:
     """Run one MMLU evaluation from the questions to the report, and return the exit code.
 
-    The evaluation is also added to the history and the index of all evaluations, and sent to MLflow if asked. Raises
-    BenchmarkError if the questions cannot be used, the engine fails, or a file cannot be written.
+    Raises BenchmarkError if the questions cannot be used, the engine fails, or a file cannot be written.
     """
     facts = MMLUFacts(config=recorded_settings(config), **benchmark_run.first_facts())
     write_json(run.path / "config.json", facts.model_dump(mode="json"))  # so far; it is written again at the end
