@@ -66,8 +66,7 @@ class QuestionSet(NamedTuple):
 def chosen_subjects(text: str) -> list[str]:
     """Return the subjects in a comma-separated list of subjects and domains, each once and in order of the alphabet.
 
-    "all" and the name of a domain stand for several subjects. Raises UsageError for a name that MMLU does not have, and
-    for an empty list.
+    Raises UsageError for a name that MMLU does not have, and for an empty list.
     """
     subjects_by_group = {"all": SUBJECTS}
     for domain, names in DOMAINS.items():
@@ -89,9 +88,8 @@ def chosen_subjects(text: str) -> list[str]:
 def load_questions(path: Path | None, subjects: Sequence[str], shots: int, limit: int | None, seed: int) -> QuestionSet:
     """Return the questions to ask, and the first `shots` dev questions of each subject as examples.
 
-    The questions come from the folder `path`, or from the hub if it is None. A `limit` is the most questions to ask,
-    drawn at random by `seed`; None asks all. Raises UsageError if a subject has no test questions or too few dev
-    questions, or a file cannot be read.
+    They come from the folder `path`, or from the hub if it is None. At most `limit` are asked, drawn at random by
+    `seed`. Raises UsageError if a subject has too few questions, or a file cannot be read.
     """
     source = str(path or HUB)
     test = questions_by_subject(read_rows(path, "test", subjects), subjects)
@@ -115,9 +113,7 @@ def load_questions(path: Path | None, subjects: Sequence[str], shots: int, limit
 def spread_sample(test: QuestionsBySubject, limit: int | None, seed: int) -> list[Question]:
     """Return `limit` questions, or all if it is None, drawn from each subject in proportion to the subject's size.
 
-    Each subject's questions are shuffled by the seed and placed evenly over [0, 1). The place of the first is random
-    for each subject. The `limit` questions with the lowest places are taken, so the questions of a smaller limit are a
-    part of those of a larger one. The result is in the order of subject and number.
+    The questions of a smaller limit are a part of those of a larger one. They are in the order of subject and number.
     """
     places = []
     for subject, questions in test.items():
@@ -125,6 +121,7 @@ def spread_sample(test: QuestionsBySubject, limit: int | None, seed: int) -> lis
         offset = rng.random()
         shuffled = rng.sample(questions, len(questions))
         for number, question in enumerate(shuffled):
+            # The places of a subject are spread evenly over [0, 1).
             place = (number + offset) / len(questions)
             places.append((place, question))
     places.sort()
@@ -158,8 +155,8 @@ def check_columns(where: str, record: Mapping[str, Any]) -> None:
 def check_question(where: str, record: Mapping[str, Any], number: int) -> Question:
     """Return a row as a question. In the row, the answer may be a letter or an index.
 
-    `number` is the question's index among those of its subject. Raises UsageError if the row has no question, not four
-    choices, or no valid answer. `where` is the place of the row, for the message.
+    `number` is the question's index among those of its subject. Raises UsageError, whose message begins with `where`,
+    if the row is not valid.
     """
     check_columns(where, record)
     text, choices, answer = record["question"], record["choices"], record["answer"]
@@ -179,8 +176,7 @@ def check_question(where: str, record: Mapping[str, Any], number: int) -> Questi
 def read_rows(path: Path | None, split: str, subjects: Sequence[str]) -> Iterator[StoredQuestion]:
     """Yield the rows of a split, such as test, from a folder in any known form, or from the hub if `path` is None.
 
-    The files may be in the folder itself or in its folder `data`. Rows of other subjects than `subjects` may be among
-    them, since the caller leaves those out. Raises UsageError if there is no such folder, or if it has no questions of
+    Rows of other subjects may be among them. Raises UsageError if there is no such folder, or if it has no questions of
     this split.
     """
     if not path:
@@ -295,11 +291,10 @@ def rows_of_parquet(tables: Sequence[Path]) -> Iterator[StoredQuestion]:
 
 
 def rows_of_records(records: Sequence[Mapping[str, Any]], source: str, folder: str) -> Iterator[StoredQuestion]:
-    """Yield rows that have COLUMNS, each with its place and its subject.
+    """Yield rows that have COLUMNS, each with its place and its subject, which may be the folder's name.
 
-    The subject is the column `subject` or, if it is empty or missing, the folder's name. `source` names the file or
-    data set in errors. Raises UsageError if one of COLUMNS is missing, or if there is no column `subject` and the
-    folder is not named after a subject.
+    `source` names the file or data set in errors. Raises UsageError if one of COLUMNS is missing, or if the subject is
+    not known.
     """
     for number, record in enumerate(records):
         where = f"{source}: row {number}"

@@ -37,10 +37,10 @@ def document(summary: Summary, whole: bool = False, scatter: str = "") -> Docume
 
 
 def title(summary: Summary) -> str:
-    """Return the title: the speed with the limits that it was held to, and a passed accuracy gate.
+    """Return the title: the speed with the limits that it was held to, and a passed accuracy gate; or why there is
+    none.
 
-    For a run without a speed, the title says why there is none. It says DISPUTED if the server's own counts or
-    LoadGen's log contradict the figures. An INVALID test has the reason in place of the speed.
+    It says DISPUTED if the server's own counts or LoadGen's log contradict the figures.
     """
     test = summary.result
     if test is None or test.tokens_per_sec is None:
@@ -59,11 +59,7 @@ def title(summary: Summary) -> str:
 
 
 def title_without_speed(summary: Summary) -> str:
-    """Return the title of a run whose speed was not measured: the gate's verdict, or why there is no result.
-
-    A run that ended early has neither. Its title says why it ended, and names the highest load that had kept its
-    limits below all loads that had not.
-    """
+    """Return the title of a run whose speed was not measured: the gate's verdict, or why there is no result."""
     if summary.gate == "FAIL":
         text = "accuracy FAIL: the answers differ from the reference"
         if summary.meta.mode == "both":  # A speed was asked for, but the failed gate ended the run before.
@@ -73,6 +69,7 @@ def title_without_speed(summary: Summary) -> str:
         return f"accuracy {summary.gate}"
     text = joined_text(": ", "No result", summary.meta.ended)
     # The tone leaves out levels that were not judged because the machine was busy.
+    # The best load of a run that ended early is below all loads that did not keep their limits.
     kept_levels = [level for level in kept_below_failures(summary.curve) if level.verdict.tone == "good"]
     if kept_levels:
         text += f"; {kept_levels[-1].text} kept its limits until then"
@@ -101,9 +98,7 @@ def invalid_text(test: Outcome) -> str:
 def speed_text(summary: Summary, test: Outcome) -> str:
     """Return the speed of the result's test and the limits that it was held to.
 
-    If several loads were tested and all are over the user's own limits, the text says that instead of a speed. Else its
-    form depends on how the load was sent: at fixed concurrency, with the user's own arrivals, at a rate, one query
-    after the other, or all at once.
+    If all tested loads are over the user's own limits, the text says that instead.
     """
     tests_by_load = summary.curve
     # With own limits, the reasons against a test are the limits that it broke.
@@ -127,13 +122,11 @@ def speed_text(summary: Summary, test: Outcome) -> str:
 
 
 def rate_text(test: Outcome) -> str:
-    """Return the rate of a test whose queries were sent at a rate, and that it kept both limits, of TTFT and of TPOT.
-
-    The limits are not mentioned if the test has none, or if a buffer delivered the tokens: their times are then not the
-    engine's.
+    """Return the rate of a test whose queries were sent at a rate, and that it kept both limits, of TTFT and of
+    TPOT.
     """
     rate = f"{number(test.details.achieved_qps)} samples/s"
-    if test.details.limits_ms and Doubt.BUFFERED not in test.doubts:
+    if test.details.limits_ms and Doubt.BUFFERED not in test.doubts:  # A buffer's times are not the engine's.
         return f"{rate} within both limits"
     return rate
 
@@ -147,10 +140,9 @@ def latency_text(summary: Summary, samples_per_query: int, tokens: str) -> str:
 
 
 def limits_text(test: Outcome) -> str:
-    """Return in words whether a test kept the user's own limits.
+    """Return in words whether a test kept the user's own limits, or which it broke.
 
-    Limits that the test broke are named. Without such limits, a test on a busy machine is not judged. If the load was
-    tested several times, the text also says in how many tests a latency was over its limit.
+    If the load was tested several times, the text also says in how many tests a latency was over its limit.
     """
     if test.reasons:  # With own limits, these are the limits that it broke.
         return joined_text(": ", "over the limits", " and ".join(test.over))
@@ -167,8 +159,7 @@ def limits_text(test: Outcome) -> str:
 def tone(summary: Summary) -> Tone:
     """Return the tone that gives the title its color: that of the result's verdict or, without a result, of the gate's.
 
-    The tone is "careful" for a disputed result, whatever its verdict, and "bad" if there is neither a result nor a
-    gate. A gate without a clear verdict has no tone.
+    It is empty for a gate without a clear verdict.
     """
     test = summary.result
     if test and Doubt.DISPUTED in test.doubts:
@@ -365,8 +356,7 @@ def cautions(summary: Summary, test: Outcome) -> Iterator[str]:
 def burst_caution(summary: Summary, result: Outcome) -> str:
     """Return at which tested loads answers came in bursts, since a buffer before this client held them back.
 
-    The result's own load is left out: bursts there make the result a disputed one, which a line of its own says. Empty
-    if no other load had bursts.
+    The result's own load is left out: a line of its own tells of bursts there. Empty if no other load had bursts.
     """
     other_levels = [level for level in summary.levels if level.load != result.load]
     names = [level.text for level in other_levels if Doubt.BUFFERED in level.doubts]
@@ -378,8 +368,7 @@ def burst_caution(summary: Summary, result: Outcome) -> str:
 def load_cautions(summary: Summary, test: Outcome) -> Iterator[str]:
     """Yield what other programs took of the machine during the result's test, and what that cost if it is known.
 
-    If none ran then, yield the other tested loads (levels) at which some ran. Yield also that other programs were not
-    measured during the result's test, if that is so.
+    If none ran then, yield the other tested loads (levels) at which some ran.
     """
     if test.background_load:
         effect = test.details.load_effect

@@ -80,11 +80,10 @@ class Scale(NamedTuple):
 
     @classmethod
     def around(cls, values: Sequence[float], margin: float = 0.1, is_log: bool = False) -> "Scale":
-        """Return a scale from the smallest to the largest value, with a margin on both sides.
+        """Return a scale from the smallest to the largest value, with a margin on both sides, as a share of the values'
+        range.
 
-        `margin` is a share of the values' range. A logarithmic scale takes the logarithms of the values for all this.
-        Without values, the range is 0 to 1. If all values are equal, 0.5 is added on both sides, so that the scale has
-        a length. Values without a place on the scale do not count.
+        A logarithmic scale takes the logarithms of the values. Without values, the range is 0 to 1.
         """
         known = list(filter(isfinite, values))
         if is_log:  # Only positive values have a logarithm.
@@ -92,7 +91,7 @@ class Scale(NamedTuple):
         low, high = min(known, default=0.0), max(known, default=1.0)
         room = margin * (high - low)
         if low == high:
-            room = 0.5
+            room = 0.5  # so that the scale has a length
         if is_log:
             return cls(10 ** (low - room), 10 ** (high + room), is_log=True)
         return cls(low - room, high + room)
@@ -115,10 +114,9 @@ class Scale(NamedTuple):
         return round(height * (1 - self.place(value) / 100), 1)
 
     def ticks(self, values: Sequence[float] = ()) -> list[Tick]:
-        """Return the ticks of the axis: each with its place in percent and its text.
+        """Return the ticks of the axis, at `values` or at round values: each with its place in percent and its text.
 
-        The ticks are at `values` or, without them, at round values. Large values are written in thousands, such as
-        "20k". A tick too close to the tick before is left out.
+        A tick too close to the tick before is left out.
         """
         tick_values = values
         if not values and self.is_log:
@@ -426,8 +424,7 @@ TEXT_ROOM = 13  # pixels between the middles of two short texts that can both be
 def text_shifts(points: Sequence[Point], across: Scale, down: Scale) -> list[TextShift]:
     """Return where to write a short text beside each point, so that as few texts as possible overlap.
 
-    Each text takes the first place of TEXT_SHIFTS that is at least TEXT_ROOM away from all texts before it, on a plot
-    as small as on a phone. If there is no such place, the text is above its point.
+    Each text is at least TEXT_ROOM away from all texts before it, if there is room, on a plot as small as on a phone.
     """
     width, height = NARROW_PLOT
     taken_middles = list[Point]()
@@ -515,10 +512,9 @@ def write_png(figure: "Figure", path: Path, caption: str = "") -> None:
 
 
 def draw_overview(document: Document, panel: Panel | None, path: Path) -> Picture:
-    """Draw a document's answer as a picture to pass on: its text, and below it a panel if there is one.
+    """Draw a document's answer to the PNG file `path`: its text, and below it a panel if there is one.
 
-    The text is the title, the subject, and each line in the color of its tone. Writes the picture to `path`, a PNG
-    file, and returns it.
+    The text is the title, the subject, and each line in the color of its tone.
     """
     rows = wrapped_rows(document.title, OVERVIEW_TITLE_CHARACTERS, size=16, color="black", weight="bold")
     rows += wrapped_rows(document.subject, OVERVIEW_TEXT_CHARACTERS, size=9, color=PALETTE["grey"])

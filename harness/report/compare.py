@@ -27,10 +27,9 @@ class ComparedRun(NamedTuple):
 
     @property
     def comparable(self) -> Comparable:
-        """What another run must share to be compared with this one.
+        """What another run must share to be compared with this one. Any flaw of a run forbids the comparison.
 
-        To the facts that were known before the tests, add what the tests showed: the load of other programs, the flaws
-        of the figures, and the rate. Any flaw of a run forbids the comparison.
+        The tests add the load of other programs, the flaws of the figures, and the rate.
         """
         result, system = self.summary.result, self.summary.system
         machine: dict[str, object] = {"gpus": system.gpus}
@@ -181,15 +180,14 @@ def value_text(value: object) -> str:
 def load_runs(folders: Sequence[Path]) -> tuple[list[ComparedRun], list[str]]:
     """Return each finished run among the folders once, and a sentence for each path that was left out.
 
-    Files that a results folder has beside its runs are left out without a sentence, so that a user may give
-    `results/*`. Raises UsageError if fewer than two runs are left. A single run is returned only if copies of it were
-    given, since their sentences explain why there is no second run.
+    Raises UsageError if fewer than two runs are left. A single run is returned only if copies of it were given, since
+    their sentences explain why there is no second run.
     """
     runs = []
     reasons = []
     for folder in folders:
         if folder.is_file():
-            if folder.name not in FILES_BESIDE_RUNS:
+            if folder.name not in FILES_BESIDE_RUNS:  # A user may give `results/*`.
                 reasons.append(f"{folder}: a file; the folder of a run is wanted.")
             continue
         try:

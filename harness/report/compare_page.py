@@ -181,10 +181,7 @@ class ComparisonAnswer(NamedTuple):
 def comparison_answer(runs: Runs, answers: AnswerPair | None) -> ComparisonAnswer:
     """Return the finding on the answers, if no run has a speed, else on the speed; or why runs cannot be compared.
 
-    A comparison of speeds needs two sides: runs, or groups of runs with the same label, that are comparable with the
-    reference. If nothing but the load of other programs makes them not comparable, the speeds of all runs are compared,
-    with a caution. `answers` is the comparison of the answers of two runs; None if there is none. Lines name the runs
-    by letters.
+    `answers` is the comparison of the answers of two runs; None if there is none. Lines name the runs by letters.
     """
     reference, reasons = best_reference(runs)  # the reference's place, and why each run is not comparable with it
     letters = run_letters(len(runs))
@@ -194,7 +191,7 @@ def comparison_answer(runs: Runs, answers: AnswerPair | None) -> ComparisonAnswe
     has_speed = any(run.is_measured for run in runs)
     if answers and not has_speed:  # Any two runs have answers to compare, so two sides are not needed.
         return ComparisonAnswer(answers.words, lines)
-    if are_of_two_sides(comparable_runs, runs):
+    if are_of_two_sides(comparable_runs, runs):  # Two speeds are needed.
         speed = speed_finding(comparable_runs)
         return ComparisonAnswer(speed.text or NOTHING_TO_COMPARE, lines, has_interval=speed.has_interval)
     if differ_only_in_load(runs):  # The load is known, so the interval of the change is made wide enough for it.
@@ -228,12 +225,9 @@ def not_comparable_lines(reference: str, reasons_by_letter: Mapping[str, str]) -
 
 
 def differ_only_in_load(runs: Runs) -> bool:
-    """Tell whether only the load of other programs keeps the runs from being compared with the first run.
-
-    False if a run has no speed, or if it is not known which share of the cores other programs took: the interval of a
-    change can then not allow for their load.
-    """
+    """Tell whether only the load of other programs keeps the runs from being compared with the first run."""
     first, *rest = runs
+    # The interval of a change can allow only for a load that is known.
     if not compare.is_load_known(runs) or not all(run.is_measured for run in runs):
         return False
     ignored = (*IGNORED_IN_COMPARISON, "busyness")
@@ -247,10 +241,9 @@ def others_cpu_text(runs: Runs) -> str:
 
 
 def are_of_two_sides(comparable_runs: Runs, runs: Runs) -> bool:
-    """Tell whether the runs that may be compared make at least two sides.
+    """Tell whether the runs that may be compared, a part of all `runs`, make at least two sides.
 
-    `runs` are all runs of the comparison, and `comparable_runs` those of them that may be compared. Runs with the same
-    label are one side. But if all runs of the comparison have the same label, each run is a side of its own.
+    Runs with the same label are one side, unless all runs have the same label.
     """
     labels = {run.name for run in runs}
     comparable_labels = {run.name for run in comparable_runs}
@@ -305,12 +298,11 @@ def score_blocks(answers: AnswerPair) -> Iterator[Block]:
 def score_row(name: str, score: PairedChange, are_equal: bool) -> list[str]:
     """Return the row of a score: its name, both values, the change, its interval, and the verdict.
 
-    The score is equal if all answers are (`are_equal`). It "differs" if the interval of its change excludes zero. But
-    if only few samples differ, the interval cannot show that.
+    The score is equal if all answers are (`are_equal`).
     """
     verdict = "equal in these samples" if are_equal else "no clear difference"
     excludes_no_change = score.low > 0 or score.high < 0
-    if excludes_no_change and not score.few:
+    if excludes_no_change and not score.few:  # With few differing samples, the interval cannot show it.
         verdict = "differs"
     before, after = number(score.before, 6), number(score.after, 6)
     interval = f"{score.low:+.4f} to {score.high:+.4f}"
@@ -367,13 +359,13 @@ def speed_finding(runs: Runs) -> SpeedFinding:
 def compared_sides(means: Mapping[str, float], metric: Metric) -> tuple[str, str]:
     """Return the names of the two sides to compare: the basis, and the side that is compared with it.
 
-    The second side is compared with the first. Of more than two sides, the fastest is compared with the first or, if
-    the first is the fastest, with the next fastest. `means` has the mean of the metric of each side, in order.
+    `means` has the mean of the metric of each side, in order. Of more than two sides, the fastest is compared with the
+    first, or with the next fastest if it is the first.
     """
     first, second, *further = means
     if not further:
         return first, second
-    # The fastest is first: small times, or large speeds.
+    # The fastest side has the smallest time, or the largest speed.
     fastest, next_fastest, *_ = sorted(means, key=means.__getitem__, reverse=not metric.is_time)
     if fastest == first:
         return next_fastest, fastest
@@ -421,8 +413,7 @@ def run_number(letter: str) -> int:
 def cautions(lettered_runs: Sequence[tuple[str, ComparedRun]]) -> Iterator[str]:
     """Yield what a reader must know about the runs, which are given with their letters, before using the comparison.
 
-    For two runs, the texts give the details of each run. For more runs, each text names all runs that it concerns. If
-    runs were measured on other machines than the first run, a last text says so.
+    For more than two runs, each text names all runs that it concerns.
     """
     if len(lettered_runs) == 2:
         for letter, run in lettered_runs:
@@ -497,10 +488,10 @@ def difference(runs: Runs) -> str:
 
 
 def best_reference(runs: Runs) -> tuple[int, list[str]]:
-    """Return the index of the reference run, and for each run why it cannot be compared with the reference.
+    """Return the index of the run that can be compared with the most others, and for each run why it cannot be
+    compared.
 
-    The reference is the run that can be compared with the most others, the first of equals. A reason is empty if the
-    run can be compared, and for the reference itself.
+    A reason is empty if the run can be compared with the reference, and for the reference itself.
     """
     reasons_by_reference = [reasons_against(reference, runs) for reference in range(len(runs))]
     reason_counts = [sum(map(bool, reasons)) for reasons in reasons_by_reference]
@@ -534,8 +525,7 @@ def refusal_text(a: ComparedRun, b: ComparedRun, letter_a: str, letter_b: str) -
 def ratios_of(column: RunColumn, reasons: Sequence[str], reference: int) -> list[str]:
     """Return for each run, as text, the ratio of its value to that of the run with the index `reference`.
 
-    All texts are empty if a ratio of these values means nothing, and if the reference has no value or 0. A single text
-    is empty for a value that is no number, for a run that has a reason not to be compared, and for the reference.
+    A text is empty for a run with a reason not to be compared, for the reference, and where a ratio means nothing.
     """
     metric, reference_value = column.metric, column.values[reference]
     texts = [""] * len(column.values)

@@ -44,7 +44,7 @@ def panels(runs: Runs) -> list[Panel]:
 def metric_bars(runs: Runs, metric: Metric, figures: Sequence[Figure]) -> Bars:
     """Return a panel with a row for each run, the first run on top. Its bar is the metric's value, if there is one.
 
-    A red bar means INVALID or over the limits, which a note at the axis explains. A hollow bar means a busy machine.
+    A hollow bar means a busy machine.
     """
     rows = []
     axis_note = ""

@@ -106,8 +106,7 @@ def history_claims(folder: Path, summary: Summary) -> list[Claim]:
 def copy_logs(folder: Path, copy: Path, digests: Mapping[str, str]) -> None:
     """Link the files from which a report is made into the folder `copy`. Files that a report itself makes are left out.
 
-    If a text is stored otherwise than the run wrote it, such as with other line ends, the original text is written in
-    place of a link. `digests` has the SHA-256 of each file as the run wrote it, by its path in the folder.
+    `digests` has the SHA-256 of each file as the run wrote it, by its path in the folder.
     """
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder)
@@ -117,7 +116,7 @@ def copy_logs(folder: Path, copy: Path, digests: Mapping[str, str]) -> None:
         original = claims.as_written(path, digests.get(str(name)))
         if original is None:  # The file is taken as it is stored.
             (copy / name).symlink_to(path.resolve())
-        else:
+        else:  # A copy may have other line ends, for example. The original text is restored.
             (copy / name).write_bytes(original)
 
 
@@ -157,8 +156,8 @@ def fields_of_logs(outcome: Outcome) -> dict[str, object]:
 def score_again(folder: Path, facts: RunFacts) -> str:
     """Score the answers of an accuracy test again, and write the new scores in place of the old ones.
 
-    `folder` is that of the test in a copy of the run. Returns why the answers cannot be scored here, such as a missing
-    tokenizer. Empty if they were scored, or if the run has no scores. Raises BenchmarkError for a damaged log.
+    `folder` is that of the test in a copy of the run. Returns why the answers cannot be scored here; empty if they can,
+    or if the run has no scores. Raises BenchmarkError for a damaged log.
     """
     scores = files.read_if_any(folder / accuracy.SCORES_FILE, accuracy.ScoresFile)
     if not scores:

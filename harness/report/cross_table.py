@@ -33,10 +33,9 @@ class CrossTable(NamedTuple):
 
     @classmethod
     def of(cls, matrix: Matrix, axes: Sequence[str], metric_name: str) -> "CrossTable":
-        """Return the table of a metric over two axes of the matrix. The rows of the reference runs come first.
+        """Return the table of a metric over two axes of the matrix, without empty rows and columns.
 
-        Rows and columns in which nothing was measured are left out. Raises UsageError if there are not two axes, if the
-        metric is not known, or if no run has it.
+        Raises UsageError if there are not two axes, if the metric is not known, or if no run has it.
         """
         if len(axes) != AXES_COUNT:
             raise UsageError(f"--of takes a --matrix of two axes, as in gpu,batch; got {','.join(axes)}.")

@@ -14,8 +14,7 @@ AMPLE_SHARE = 0.8  # A p99 below this share of its limit leaves room for a highe
 def headroom_lines(summary: Summary) -> list[Line]:
     """Return what to try after a VALID run, with the command; empty if there is nothing to suggest.
 
-    Nothing is suggested if the user's own limits decide, or if the figures are doubtful, except for having few
-    requests. Only loads sent at a rate or all at once have suggestions.
+    Doubtful figures, except for having few requests, suggest nothing.
     """
     test = summary.result
     if test is None or test.has_own_limits or set(test.doubts) - {Doubt.FEW}:
@@ -66,7 +65,6 @@ def room_for_setting(summary: Summary, test: Outcome) -> list[Line]:
 def is_bound_by_gpu_work(test: Outcome) -> bool:
     """Tell whether the GPU's work set the speed, so that only less work for each token makes the test faster.
 
-    That is so if the strongest bound, which comes first, is a busy GPU or a clock that was lowered for want of power.
     If the CPU was busy instead, fewer bits on the GPU would not help.
     """
     bounds, gpu_load = test.details.ran_out, test.details.usage.get("gpu_load_percent")

@@ -13,9 +13,7 @@ SOURCE_NOTE = "The limits follow from the card's data sheet and the model's shap
 def card_limits(report: RunReport) -> Iterator[Section]:
     """Yield the section on what the GPU's data sheet allows, for a run that computed on GPUs of its machine.
 
-    The section compares these computed limits with what was measured, and says which limits could not be computed. If
-    the run was profiled, it names the kernels that explain the gap between a limit and the measured value. Nothing is
-    yielded if none of this is known.
+    It compares these limits with what was measured. Nothing is yielded if none is known.
     """
     test, limits = report.summary.result, report.facts.card_limits
     if test is None or limits is None:
@@ -28,7 +26,7 @@ def card_limits(report: RunReport) -> Iterator[Section]:
         outcome = f"{number(headline.percent, 2)} % of {number(headline.limit, 3)} {headline.quantity}"
         blocks += [limit_comparison.comparison_table(rows), SOURCE_NOTE]
     blocks += [f"Not computed: {fact}." for fact in limits.missing]
-    kernels = limit_comparison.gap_kernels(report.summary.run.profile)
+    kernels = limit_comparison.gap_kernels(report.summary.run.profile)  # They explain the gap.
     if kernels:
         blocks.append(kernels)
     if blocks:

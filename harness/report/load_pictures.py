@@ -35,14 +35,12 @@ StyledPictures = Sequence[tuple[LoadPicture, Style]]  # the pictures of the runs
 def load_curves(pictures: Mapping[str, LoadPicture]) -> list[Panel]:
     """Return a panel of latency by load for each kind of latency, and a panel of throughput against interactivity.
 
-    `pictures` has the tests of one run or of several, by the name of the run. With several runs, all tests of a run
-    have the run's style: a name, a color and a shape. A single run has no style (None), since its tests are drawn by
-    their outcomes.
+    `pictures` has the tests of one run or of several, by the name of the run. A style is a name, a color and a shape.
     """
     styled_pictures = list[tuple[LoadPicture, Style]]()
     # If there are more runs than styles, the styles begin again.
     for (name, picture), (color, shape) in zip(pictures.items(), cycle(SERIES_STYLES), strict=False):
-        style = (name, color, shape) if len(pictures) > 1 else None
+        style = (name, color, shape) if len(pictures) > 1 else None  # A single run's tests are drawn by outcome.
         styled_pictures.append((picture, style))
     kinds = dict.fromkeys(chain.from_iterable(picture.axes for picture in pictures.values()))
     return [*(latency_panel(kind, styled_pictures) for kind in kinds), speed_panel(styled_pictures)]
@@ -53,13 +51,12 @@ def marked_series(
 ) -> Iterator[Series]:
     """Yield the tests as marks: in the style of their run or, for a single run (`style` is None), by outcome.
 
-    Tests on a busy machine are hollow. `points` has the place of each test in the panel. Unless `named`, the tests of a
-    single run are not in the legend.
+    `points` has the place of each test in the panel. Unless `named`, the tests of a single run are not in the legend.
     """
     looks: dict[tuple[str, str, str, bool], list[Point]] = {}
     for point, load_point in points:
         look = style or style_of(picture, load_point, named)
-        is_busy = Doubt.BUSY in load_point.test.doubts
+        is_busy = Doubt.BUSY in load_point.test.doubts  # drawn hollow
         looks.setdefault((*look, is_busy), []).append(point)
     for (name, color, shape, is_busy), points_of_look in looks.items():
         series = Series(name, points_of_look, color, shape, line="", is_hollow=is_busy)
@@ -95,8 +92,8 @@ def color_of(picture: LoadPicture, load_point: LoadPoint) -> str:
 def latency_panel(kind: str, styled_pictures: StyledPictures) -> LinePanel:
     """Return the panel of one kind of latency: an upright line for each test from its lowest percentile to its highest.
 
-    The top of each line has a mark, which is hollow if the test is not conclusive. No line joins loads, since nothing
-    was measured between them. Limits are lines across.
+    The mark at its top is hollow if the test is not conclusive. No line joins loads, since nothing was measured between
+    them.
     """
     series, limits = list[Series](), dict[float, str]()
     for picture, style in styled_pictures:
@@ -196,8 +193,7 @@ def label_of_best_load(picture: LoadPicture) -> Series:
 def best_rings(picture: LoadPicture) -> Iterator[Series]:
     """Yield rings around the best of the tests that kept the limits; none if no test kept them.
 
-    These tests are the knee, with the largest product of both speeds; the cheapest test, which has the most tokens/s;
-    and the test with the least energy per token. The last two are left out if the price or the energy is not known.
+    The knee is the test with the largest product of both speeds.
     """
     # A point is a pair of speeds in tokens/s: of one user, and of one GPU.
     tests = {point: load_point.test for point, load_point in picture.speeds if picture.has_kept(load_point)}

@@ -137,15 +137,14 @@ def is_same_test(test: Outcome, result: Outcome | None) -> bool:
 def loads_of(summary: Summary) -> list[LoadPoint]:
     """Return a point for each test, in the order of the loads. If the run's own test is not among them, it comes last.
 
-    If a load was tested several times, its last test decides about it. At the load of the run's own test, that test
-    decides in place of those that passed. If a probe passed above the rate of a full test that failed, the full test
-    decides. Only a test that decides may be the best load of the picture.
+    Of several tests that say something about a load, only the one that decides may be the best load of the picture.
     """
     own_test, gpu_times = separate_result(summary), gpu_times_of(summary)
     has_idle_test = any(Doubt.BUSY not in test.doubts for test in summary.tests)  # on an idle machine
     last_test_by_load = {test.load: test for test in summary.curve}
     load_points = []
     for test in summary.tests:
+        # The last of several tests at a load decides about it.
         deciding_test = last_test_by_load[test.load]
         # The run's own test is a full one, which says more than a short test that passed.
         if own_test and has_passed(test) and is_same_load(test, own_test):
@@ -153,6 +152,7 @@ def loads_of(summary: Summary) -> list[LoadPoint]:
         # Probes at a rate are short: only attempts are full tests. With any other load, all tests have one length.
         is_full = test.unit in CURVE_UNITS or is_attempt(test, summary)
         if not is_full and has_passed(test):
+            # A full test that failed at a lower rate decides in place of a probe that passed.
             deciding_test = failed_full_test_below(test.load, summary) or deciding_test
         is_deciding = deciding_test is test
         load_points.append(
@@ -191,25 +191,20 @@ def is_same_load(test: Outcome, other: Outcome) -> bool:
 def point_of_result(test: Outcome, gpu_time: GpuTime | None) -> LoadPoint:
     """Return the point of a run's result that is not among the tests of single loads.
 
-    The result may be the best load of the picture if it is VALID and its latencies are not those of a buffer.
     `gpu_time` has the shares of GPU time.
     """
     mark = "own" if test.valid else "bad"
-    may_be_best = test.valid and Doubt.BUFFERED not in test.doubts
+    may_be_best = test.valid and Doubt.BUFFERED not in test.doubts  # A buffer's latencies are not the engine's.
     name = f"the full test at {test.text}"
     return LoadPoint(test, name=name, mark=mark, may_be_best=may_be_best, is_full=True, gpu_time=gpu_time)
 
 
 def separate_result(summary: Summary) -> Outcome | None:
-    """Return the run's result if it needs a point of its own in the pictures over the load.
-
-    None if it is one of the tests of single loads, which have their points, and if it has no latencies. None also if it
-    is the only test and was not sent at a rate: there are no pictures over the load then.
-    """
+    """Return the run's result if it needs a point of its own in the pictures over the load, else None."""
     result, tests = summary.result, summary.tests
     if result is None or result.ttft_ms.p50 is None:
         return None
-    if not tests and not result.details.target_qps:
+    if not tests and not result.details.target_qps:  # There are no pictures over the load.
         return None
     if any(is_same_test(test, result) for test in tests):
         return None
@@ -327,12 +322,11 @@ class LoadPicture(NamedTuple):
     def of(cls, summary: Summary, run_limits: mlperf.LatencyLimits | None) -> Self | None:
         """Return the picture of a run; None if no test has a load and latencies.
 
-        The picture shows TTFT and TPOT or, for queries one after the other, the latency and TPOT. `run_limits` are the
-        limits of the run's latencies, None if it has none.
+        `run_limits` are the limits of the run's latencies, None if it has none.
         """
         loads = loads_of(summary)
         unit = loads[0].test.unit if loads else ""
-        kinds = ("latency", "tpot") if unit == Sequential.unit else ("ttft", "tpot")
+        kinds = ("latency", "tpot") if unit == Sequential.unit else ("ttft", "tpot")  # for queries one after the other
         limits = {kind: getattr(run_limits, kind, None) for kind in kinds}
         axes = latency_axes(loads, limits)
         if not axes:
@@ -376,12 +370,11 @@ class LoadPicture(NamedTuple):
     def speeds(self) -> list[tuple[Point, LoadPoint]]:
         """The output tokens/s of one user and of one GPU in each test, with the point of the test, in order.
 
-        The speed of a user is 1,000 / TPOT p50. With the user's own limits, as at fixed concurrency, it is 1,000 / TPOT
-        p90, as in MLPerf Endpoints. Tests in which one of the speeds is not known are left out.
+        The speed of a user is 1,000 / TPOT. Tests in which one of the speeds is not known are left out.
         """
         points = []
         for load_point in self.loads:
-            percentile = "p90" if load_point.test.has_own_limits else "p50"
+            percentile = "p90" if load_point.test.has_own_limits else "p50"  # p90 as in MLPerf Endpoints
             tpot_ms = load_point.test.at("tpot", percentile)
             if tpot_ms and load_point.test.tokens_per_sec:
                 of_one_gpu = load_point.test.tokens_per_sec / max(1, self.summary.gpus)
