@@ -263,8 +263,7 @@ def flaw_of(summary: Summary, test: Outcome | None) -> str:
 def places_of(summary: Summary, axes: Sequence[str], level: Outcome | None = None) -> dict[str, str]:
     """Return the place of a run or, with `level`, of one of its levels on each axis, as text.
 
-    An axis is in AXES or is the name of a setting. On the axis of the batch, the place of a level is its load. Raises
-    UsageError for any other axis.
+    An axis is in AXES or is the name of a setting. Raises UsageError for any other axis.
     """
     settings = dict(summary.meta) | summary.meta.work | summary.meta.setup
     places = {}

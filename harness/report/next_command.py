@@ -7,11 +7,7 @@ from harness.results.summary import Summary
 
 
 def next_command(summary: Summary) -> str:
-    """Return the command to run next; empty if there is nothing to suggest.
-
-    After a run that ended early without a result, the command goes on from there. A VALID test without limits of the
-    user's own needs none. For any other test the command tries other levels of concurrency, or else another rate.
-    """
+    """Return the command to run next; empty if there is nothing to suggest."""
     test = summary.result
     if test is None:
         if not summary.meta.ended:  # A run of accuracy alone is complete without a result.
@@ -30,12 +26,7 @@ def kept_loads(summary: Summary) -> list[float]:
 
 
 def command_after_interruption(summary: Summary) -> str:
-    """Return the command that tests the rate that an interrupted search had come to.
-
-    If no rate was tested, it is the same command again. Else its rate is the first of these that is known: the one
-    planned for the full test, the highest that kept its limits, and the highest whose test failed only because it was
-    too short. If all tested rates were too high, it is half the lowest of them.
-    """
+    """Return the command that tests the rate that an interrupted search had come to."""
     command, tests = summary.meta.command, summary.curve
     if not tests or tests[0].unit != Poisson.unit:  # No rate was tested.
         return command
@@ -46,7 +37,7 @@ def command_after_interruption(summary: Summary) -> str:
     elif kept_rates:
         rate = max(kept_rates)
     elif rates_of_short_tests:
-        rate = max(rates_of_short_tests)
+        rate = max(rates_of_short_tests)  # These tests failed only because they were too short.
     else:  # All tested rates were too high.
         lowest = tests[0].load
         rate = lowest / 2
@@ -54,12 +45,7 @@ def command_after_interruption(summary: Summary) -> str:
 
 
 def command_at_other_levels(summary: Summary, test: Outcome) -> str:
-    """Return the command that tests other levels of concurrency.
-
-    If the result is over the limits, the command tests the highest level that kept them. If no level did, it tests a
-    quarter of the lowest level, or is empty if that is 1. If the highest tested level is within the limits, the command
-    searches for the highest level that keeps them. Any other result has the command of `command_at_other_rate`.
-    """
+    """Return the command that tests other levels of concurrency; empty if there are none to try."""
     command, levels = summary.meta.command, summary.curve
     is_over_limits = bool(test.reasons)
     if is_over_limits:
@@ -79,16 +65,12 @@ def command_at_other_levels(summary: Summary, test: Outcome) -> str:
 
 
 def command_at_other_rate(summary: Summary, test: Outcome) -> str:
-    """Return the command that follows an INVALID test. Empty if the test is VALID or has no limits.
-
-    If the test was within its limits, it was only too short, and the command makes it longer. Else the command tests
-    the highest rate below the tested one that kept its limits. If there is none, it searches for the highest rate.
-    """
+    """Return the command that follows an INVALID test. Empty if the test is VALID or has no limits."""
     if test.valid or not test.details.limits_ms:
         return ""
     command = summary.meta.command
     is_within_limits = not any(tail.is_over for tail in test.tails)
-    if is_within_limits:
+    if is_within_limits:  # The test was only too short.
         return command_with_flag(command, "--min-duration", "auto")
     tested_rate = test.details.target_qps or 0.0
     lower_rates = [rate for rate in kept_loads(summary) if rate < tested_rate]

@@ -35,8 +35,7 @@ def bounds(report: RunReport) -> Iterator[Section]:
 def loads(report: RunReport) -> Iterator[Section]:
     """Yield the section on the tests of a search or a curve; none for a run without them.
 
-    The section has a picture and a table of the tests, how many replicas a peak takes, and where the logs are. If no
-    picture was drawn, it has only the counts of the tests' outcomes.
+    If no picture was drawn, the section has only the counts of the tests' outcomes.
     """
     summary, tests, picture = report.summary, report.summary.tests, report.loads
     if not tests:
@@ -70,8 +69,8 @@ def outcome_word(test: Outcome) -> str:
 def replicas_text(picture: LoadPicture, rate: float) -> str:
     """Return what a replica answers at its best load, and how many replicas a peak takes.
 
-    `rate` is the requests/s at that load. In a peak, a replica gets only a share of this rate, so that queues
-    stay short. The picture must have a best load.
+    `rate` is the requests/s at that load. In a peak, a replica gets only a share of them, so that queues stay short.
+    The picture must have a best load.
     """
     best = picture.best
     assert best

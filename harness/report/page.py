@@ -188,8 +188,7 @@ def fingerprint(source: str) -> str:
 def glossary() -> dict[str, str]:
     """Return the meanings in the table of GLOSSARY by term, with which a page explains its words.
 
-    Empty if the docs are not installed. A term is in lowercase with dashes. If a row of the table has several terms,
-    each of them gets the meaning.
+    A term is in lowercase with dashes. Empty if the docs are not installed.
     """
     if not GLOSSARY.is_file():
         return {}

@@ -53,13 +53,13 @@ def main_panel(pictures: Mapping[str, Picture]) -> Panel | None:
 
 
 def panels_of_requests(test: TestRun, result: Outcome, headline: str) -> dict[str, Sequence[Panel]]:
-    """Return the panels of a test's requests, by the name of their picture: their latencies or, as in Offline, where
-    only the ends of the answers are known, the tokens over time.
+    """Return the panels of a test's requests, by the name of their picture: their latencies, or the tokens over time.
 
     Empty if the test has latencies, but not those of each request. `headline` is the main metric of the scenario.
     """
     has_first_tokens = result.details.whole.ttft_ms is not None
     if not has_first_tokens:
+        # Only the ends of answers are known, as in Offline.
         return {"tokens_per_sec": completion_panels(test.answered_requests)}
     if not test.is_timed:
         return {}
@@ -132,8 +132,7 @@ def score_bar(check: ScoreCheck) -> Bar:
 def completion_panels(requests: Sequence[Request]) -> list[Panel]:
     """Return a panel of the output tokens of all answers that had ended by each time, and of their mean speed.
 
-    No panel if no end is known. In Offline only the ends of answers are known: neither their beginnings nor what the
-    engine did meanwhile.
+    No panel if no end is known.
     """
     ended = sorted((request.done_s, request.output_tokens) for request in requests if request.done_s)
     if not ended:
@@ -159,8 +158,7 @@ FAR_LIMIT_RATIO = 3  # a limit beyond so many times the largest value is left ou
 def latency_panels(requests: Sequence[Request], result: Outcome, headline: str) -> list[Panel]:
     """Return a panel for each latency that is known (of whole queries, TTFT, TPOT): its cumulative distribution.
 
-    A panel also shows the limit of its latency, and marks the p99. If `headline`, the metric by which the run is
-    judged, is the p90 of this latency, the panel marks the p90 instead.
+    The panel marks the p99, or the p90 if `headline`, the metric by which the run is judged, is that of its latency.
     """
     values = {
         "latency": latencies_of_queries(requests, result.details.samples_per_query),
@@ -189,8 +187,7 @@ def latencies_of_queries(requests: Sequence[Request], samples_per_query: int) ->
 def distribution(kind: str, times: Sequence[float], result: Outcome, percentile: str) -> Panel:
     """Return the panel of the share of queries whose latency is at most each value, with one percentile and the limit.
 
-    `times` are the latencies of this kind in ms. `percentile` is the marked one, such as "p99". The p99 of few requests
-    is named as the slowest of them. A limit far beyond all values is left out.
+    `times` are the latencies of this kind in ms. `percentile` is the marked one, such as "p99".
     """
     count = len(times)
     steps = list[Point]()
@@ -201,7 +198,7 @@ def distribution(kind: str, times: Sequence[float], result: Outcome, percentile:
     if value is not None:
         name, percent = percentile, float(percentile[1:])  # p99 is at 99 % of the queries.
         if percentile == "p99" and result.is_few:
-            name, percent = "slowest", 100.0
+            name, percent = "slowest", 100.0  # The p99 of few requests is the slowest of them.
         series.append(Series(f"{name} {number(value)} ms", [(value, percent)], "amber", mark="o", line=""))
     upright_limits = {}
     limit = getattr(result.details.limits_ms, kind, None)

@@ -35,8 +35,7 @@ class Strip(NamedTuple):
 def published_strips(summary: Summary) -> Iterator[Strip]:
     """Yield a picture of the run among the published results of its scenario, one for each unit.
 
-    Nothing is yielded without a performance test, or for an endpoint, since the machine behind it is not known. A run
-    of another model or other work is not placed among the results.
+    None without a performance test, or for an endpoint, since the machine behind it is not known.
     """
     test = summary.result
     if test is None or not summary.is_in_process:
@@ -96,9 +95,8 @@ def line_of_run(
 def strip_of(scenario: str, device: str, count: int, rate: float, unit: Unit) -> Strip | None:
     """Return the layout of a chart of the published results in one unit: a line for each device, and one for this run.
 
-    None if there are no results. `device` is the accelerator's name as its driver gives it, and `count` the number of
-    accelerators; with 0, the results of CPUs are shown. `rate` is that of all accelerators, or 0 for a run of another
-    model, which gets no line.
+    None if there are no results. `device` is the accelerator as its driver names it, `count` the number of
+    accelerators, 0 for CPUs. `rate` is that of all accelerators, or 0 for no line of the run.
     """
     results = results_of(scenario, unit, on_cpu=not count)  # the fastest first
     if not results:

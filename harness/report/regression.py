@@ -105,7 +105,7 @@ def parse_condition(text: str) -> Condition:
     """Return the condition for a text such as "ttft_p99_ms>+10%" or "answers changed > 5 %".
 
     A bound in percent of the baseline needs a sign; a bound on the value itself has neither sign nor "%". Raises
-    UsageError for any other text, for a metric that is not known, and for a loss of 100 % or more, which cannot happen.
+    UsageError for any other text.
     """
     answers_parts = ANSWERS_PATTERN.fullmatch(text)
     if answers_parts:
@@ -197,12 +197,7 @@ class Sides(NamedTuple):
         return change.of_metric_on_busy_machine(metric, before, after)
 
     def reason_not_to_judge(self, condition: Condition, metric: Metric) -> str:
-        """Return why a condition on a metric may not be judged, in words; empty if it may.
-
-        For a cost, all runs must have the same price. Every run must have the metric, and the runs must be comparable.
-        Runs on a busy machine are comparable only if the interval of the change allows for the load, and if each side
-        has enough runs.
-        """
+        """Return why a condition on a metric may not be judged, in words; empty if it may."""
         prices = {run.setting_texts.get("price_per_hour") for run in self.all_runs}
         if metric.name.startswith("cost_") and len(prices) > 1:
             return "other prices (price_per_hour)"
@@ -245,8 +240,7 @@ def flags_to_allow(differences: Sequence[comparability.Difference]) -> str:
 def judge(sides: Sides, conditions: Sequence[Condition]) -> list[Judgement]:
     """Return a judgement for each condition. If runs failed their accuracy gate, a FAIL of that gate comes first.
 
-    The gate of the baseline does not count. If the runs differ in something that forbids every judgement, such as their
-    work, all conditions are NOT JUDGED.
+    The gate of the baseline does not count.
     """
     judgements = list[Judgement]()
     failed_runs = [run.folder.name for run in sides.runs if run.summary.gate == "FAIL"]
@@ -299,8 +293,7 @@ def judge_values(
 ) -> Judgement:
     """Return the judgement of a metric: by its change, or by the worst value of the runs if the bound is on the value.
 
-    `before` has the values of the baseline, `after` those of the runs. `change` is None if they have no ratio. A bound
-    on the change is then NOT JUDGED.
+    `before` has the values of the baseline, `after` those of the runs. `change` is None if they have no ratio.
     """
     shown_before = shown_after = ""
     if condition.metric:
@@ -327,12 +320,11 @@ def judge_change(condition: Condition, change: Change, before: str, after: str) 
     """Return the judgement of a change: NOT JUDGED if the bound lies within its interval, FAIL if the whole interval is
     beyond the bound, else PASS.
 
-    With one run of each side, the scatter is not known, so the change itself takes the place of the interval. With few
-    runs, the judgement says that chance may decide. `before` and `after` are the values of both sides as text.
+    `before` and `after` are the values of both sides as text.
     """
     judged_change = change
     if change.basis == ONE_RUN_EACH:
-        judged_change = change._replace(low=change.mean, high=change.mean)
+        judged_change = change._replace(low=change.mean, high=change.mean)  # The scatter is not known.
     side_of_bound = judged_change.verdict(condition.bound)
     if side_of_bound == "unclear":
         # The remedy depends on what the interval is of: runs, or the samples of a score.
@@ -364,10 +356,8 @@ def judge_answers(sides: Sides, condition: Condition) -> Judgement:
 
 
 def judge_answers_of_run(condition: Condition, answers: AnswerPair) -> Judgement:
-    """Return the judgement of a condition on the answers of one run.
-
-    If the condition is on a score that is known, the judgement has the score before and after. If it is on the change
-    of that score, and no answer differs, the change is exactly 0.
+    """Return the judgement of a condition on the answers of one run, with the score before and after if it is on a
+    known score.
     """
     judgement = judge_answer_pair(condition, answers)
     score = answers.scores.get(condition.metric.name) if condition.metric else None
@@ -398,8 +388,8 @@ def judge_answer_pair(condition: Condition, answers: AnswerPair) -> Judgement:
 
 
 def judge_score(condition: Condition, answers: AnswerPair, name: str) -> Judgement:
-    """Return the judgement of the score `name`: by its change, with an interval from a paired bootstrap over the
-    samples, or by its value.
+    """Return the judgement of the score `name`: by its value, or by its change with an interval from a paired
+    bootstrap.
 
     NOT JUDGED if the score is not a mean over samples (gen_len), if its change is from 0, or if the samples are too few
     for a FAIL.
@@ -480,11 +470,7 @@ def percent_of(ratio: float) -> float:
 
 
 def document(sides: Sides, judgements: Sequence[Judgement]) -> Document:
-    """Return the verdict as a document: a line for each condition, what differs, the cautions, and the runs.
-
-    Unless the verdict is PASS, the next command compares the first runs of both sides: a comparison shows a change even
-    if it is NOT JUDGED here, for example on a busy machine.
-    """
+    """Return the verdict as a document: a line for each condition, what differs, the cautions, and the runs."""
     runs = sides.all_runs
     verdict = gravest(judgements).verdict
     lines = [judgement_line(judgement) for judgement in judgements]
@@ -495,6 +481,7 @@ def document(sides: Sides, judgements: Sequence[Judgement]) -> Document:
     lines.append(Line("baseline", folders_text(sides.baseline)))
     lines.append(Line("run", folders_text(sides.runs)))
     if verdict != "PASS":
+        # A comparison shows a change even if it is NOT JUDGED here, for example on a busy machine.
         comparison = f"{command_of('report')} --compare {sides.baseline[0].folder} {sides.runs[0].folder}"
         lines.append(Line("next", comparison, is_command=True))
     shared_subject = subject.subject_of(*(run.summary for run in runs))

@@ -28,8 +28,8 @@ from harness.runs import history, own_files, run_folder
 def build_report(folder: Path) -> Summary:
     """Write summary.json, plots/, report.md and report.html into a run folder, and return the summary.
 
-    A run that ended early is reported as far as its tests finished. Links in the places of these files are removed, as
-    they would lead out of the folder. Raises UsageError or LogError if a file cannot be read or no test finished.
+    A run that ended early is reported as far as its tests finished. Raises UsageError or LogError if a file cannot be
+    read or no test finished.
     """
     facts = benchmark_run.facts_of(folder)
     check_format(folder, facts, OLDEST_REPORT_SCHEMA, "renders")
@@ -39,7 +39,7 @@ def build_report(folder: Path) -> Summary:
     summary = summary_of(folder, facts, chosen, ended_reason)
     if not summary.run.model_dump(exclude_none=True):  # No test has left a result.
         raise no_test_error(folder)
-    own_files.replace_links(folder)
+    own_files.replace_links(folder)  # They would lead out of the folder.
     test = chosen.test if chosen else None
     report, document = draw_report(folder, facts, summary, test)
     write_json(folder / "summary.json", report.summary.model_dump(mode="json"))

@@ -94,8 +94,7 @@ def parts_of(request: Request, scale: Scale, is_slow: bool) -> Iterator[BarPart]
 def ends_of_parts(request: Request) -> Iterator[tuple[str, float]]:
     """Yield each known part of a request's time, with its end in milliseconds since the request was issued.
 
-    The parts are the client's delay, the wait for the first token, and decoding. If the first token was not timed, the
-    last two are one part. No part ends after the next one.
+    No part ends after the next one.
     """
     latency_ms = request.latency_ms or 0.0
     first_token_ms = latency_ms

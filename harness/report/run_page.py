@@ -71,8 +71,7 @@ def gpu_time_chart(result: Outcome | None) -> str:
 def level_lines(loads: LoadPicture | None) -> Iterator[Line]:
     """Yield the best level of a curve that keeps the user's own limits, and the levels that are over them.
 
-    Nothing if the loads are not numbers of requests in flight. Of the levels over the limits, those that a later test
-    overruled are left out.
+    Nothing if the loads are not numbers of requests in flight.
     """
     if not loads or loads.unit != patterns.ClosedLoop.unit:
         return

@@ -20,9 +20,8 @@ from harness.runs.run_folder import TEST_FOLDERS
 def summary_of(folder: Path, facts: RunFacts, chosen: ResultTest | None, ended_reason: str | None) -> Summary:
     """Return the summary of a run without its plots.
 
-    `chosen` is the test whose figures are the run's result, None if no test finished. `ended_reason` is why the run
-    ended early, None if it is complete. Raises LogError if a log cannot be trusted, and UsageError if a file is
-    damaged.
+    `chosen` is the test whose figures are the run's result, None if no test finished. `ended_reason` is None if the run
+    is complete. Raises LogError if a log cannot be trusted, and UsageError if a file is damaged.
     """
     test06 = read_if_any(folder / TEST_FOLDERS["test06"] / test06_verdict.TEST06_FILE, test06_verdict.Compliance)
     profile = folder / kernel_profile.PROFILE_FOLDER / kernel_profile.PROFILE_FILE
@@ -51,12 +50,10 @@ def summary_of(folder: Path, facts: RunFacts, chosen: ResultTest | None, ended_r
 def meta_of(folder: Path, facts: RunFacts, deviations: list[Statement], ended_reason: str | None) -> Meta:
     """Return the metadata of a run, whose fields are those of Meta.
 
-    Most values are taken by name from the fields of the facts, the settings, the plan and the engine's state; of equal
-    names the last counts. `deviations` say why the run is not comparable with MLPerf's results. `ended_reason` is why
-    it ended early, None if it is complete.
+    `deviations` say why the run is not comparable with MLPerf's results. `ended_reason` is None if the run is complete.
     """
     plan, config, engine_state = facts.plan, facts.config, facts.plan.engine_state
-    values = vars(facts) | vars(config) | vars(plan) | vars(engine_state)
+    values = vars(facts) | vars(config) | vars(plan) | vars(engine_state)  # Of equal names the last counts.
     values |= {
         "run": folder.resolve().name,
         "mlperf_version": config.round,
@@ -80,8 +77,8 @@ def result_deviations(
 ) -> Iterator[Statement]:
     """Yield why the result is not comparable with MLPerf's, apart from the settings. Each reason is given once.
 
-    `mode` is what the run was asked to test. `reports_cache_hits` tells that the server reported, before the tests, how
-    many tokens came from its cache. `ended_reason` is why the run ended early, None if it is complete.
+    `reports_cache_hits`: before the tests, the server reported how many tokens came from its cache. `ended_reason` is
+    None if the run is complete.
     """
     texts = [*unfinished_texts(run, mode, ended_reason), *accuracy_texts(run)]
     if run.performance:

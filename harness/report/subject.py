@@ -85,12 +85,10 @@ def is_reference(summary: Summary) -> bool:
 
 
 def machine_text(summary: Summary) -> str:
-    """Return what a run was measured on, as text.
-
-    Behind an endpoint the machine is not known: the text is the number of endpoints and the server's name. Else it is
-    the GPUs that the engine used or, without any, the number of CPU cores.
+    """Return what a run was measured on, as text: the GPUs that the engine used, the number of CPU cores, or a
+    server.
     """
-    if not summary.is_in_process:
+    if not summary.is_in_process:  # The machine behind an endpoint is not known.
         return f"{plural(len(summary.meta.endpoints), 'endpoint')} of {server_name(summary)}"
     if summary.gpus:
         models = dict.fromkeys(summary.system.gpus)

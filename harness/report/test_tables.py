@@ -15,16 +15,12 @@ LATENCY_POINTS = (*(field.name for field in fields(Latency) if field.name != "ma
 
 
 def table_of_loads(summary: Summary) -> Table:
-    """Return the table of the tests of a search or a curve, a row for each test, with the reason if it failed.
-
-    If a price per hour is known, a curve over requests in flight has a column for the cost of tokens. If a load was
-    tested several times, a column has the number of its tests and the range of their speeds.
-    """
+    """Return the table of the tests of a search or a curve, a row for each test, with the reason if it failed."""
     unit, price = summary.tests[0].unit, summary.price
     columns = test_table.columns(metrics.TABLE_BY_UNIT[unit], summary.tests, head=unit, load="load")
     if price and unit == ClosedLoop.unit:
         columns["per million tokens"] = lambda outcome: number(outcome.cost(price), 3)
-    if any(test.speed_range for test in summary.tests):
+    if any(test.speed_range for test in summary.tests):  # A load was tested several times.
         columns["tests, tokens/s"] = repeats_text
     columns["why"] = reason_text
     return Table.from_items(summary.tests, columns, name="loads")

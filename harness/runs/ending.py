@@ -54,9 +54,8 @@ def fail(error: BaseException, run: RunFolder, errors: Console) -> int:
 def reported_error(error: BaseException, folder: Path) -> BaseException:
     """Return the error to report for an error of the run in `folder`: usually the error itself.
 
-    A full disk is the likely cause of an error of the engine or of the operating system, so it is reported in place of
-    such an error. Any other error of the operating system becomes a BenchmarkError. So does a UsageError about one of
-    the run's own files, since that is no mistake of the user's, and has another exit code.
+    A full disk is reported in place of an error that it is likely to have caused. Any other error of the operating
+    system becomes a BenchmarkError.
     """
     if isinstance(error, EngineError | OSError):
         try:
@@ -65,7 +64,7 @@ def reported_error(error: BaseException, folder: Path) -> BaseException:
             error = full_disk
     error = benchmark_error_of(error)
     if isinstance(error, UsageError) and is_within(error.path, folder):
-        error = BenchmarkError(str(error))
+        error = BenchmarkError(str(error))  # One of the run's own files is no mistake of the user's.
     return error
 
 
@@ -146,15 +145,14 @@ def signal_named(description: str) -> int | None:
 def root_cause(log: Path) -> str:
     """Return in one line what ended the engine's own processes, according to their `log`.
 
-    The cause is the process that died by a signal, since an exception is then only the consequence. Otherwise it is the
-    first exception, or else the first process that died. Empty if the log does not say or cannot be read.
+    Empty if the log does not say or cannot be read.
     """
     try:
         text = reading.read_text(log, errors="replace")
     except OSError:
         return ""
     cause, is_by_signal = process_death(text)
-    if not is_by_signal:
+    if not is_by_signal:  # An exception after a signal is only its consequence.
         cause = first_exception(text) or cause
     return shorten(cause, LONGEST_QUOTE, placeholder=" ...")
 

@@ -26,8 +26,7 @@ RENAMED_FIELDS = {"tokens_per_s": "tokens_per_sec", "samples_per_s": "samples_pe
 def finish(run: RunFolder, line: dict[str, object], keep_all: bool = True, say: Callable[[str], None] = print) -> None:
     """Mark a run complete: add its line to the history, move `latest` to it, and delete older runs unless `keep_all`.
 
-    `line` has the fields of that line except the run's name. If a file cannot be written, moved or deleted, `say` gets
-    a message, and the run stays complete.
+    `line` has the fields of that line except the run's name. If a file cannot be changed, `say` gets a message.
     """
     run.set_status("complete")
     with report_os_error(say, f"{run.results_dir / 'history.jsonl'} could not be written"):
@@ -44,8 +43,7 @@ def finish(run: RunFolder, line: dict[str, object], keep_all: bool = True, say: 
 def delete_runs(folders: Sequence[Path], results_dir: Path) -> list[str]:
     """Delete runs that are over, with their lines of the history. Return the names of the runs.
 
-    `latest` moves to the newest run that is left, or is removed. Raises UsageError, before any run is deleted, if a
-    folder is no run of `results_dir` that is over.
+    Raises UsageError, before any run is deleted, if a folder is no run of `results_dir` that is over.
     """
     for folder in folders:
         refusal = why_not_deleted(folder, results_dir)
@@ -58,7 +56,7 @@ def delete_runs(folders: Sequence[Path], results_dir: Path) -> list[str]:
     if path.exists():
         lines = reading.read_text(path, errors="replace").splitlines(keepends=True)
         write_text(path, "".join(line for line in lines if not is_line_of_runs(line, names)))
-    mend_latest(results_dir)
+    mend_latest(results_dir)  # `latest` moves to the newest run that is left.
     return names
 
 
@@ -145,15 +143,12 @@ def point_latest(run: RunFolder) -> None:
 
 
 def read_history(results_dir: Path) -> Iterator[dict[str, object]]:
-    """Yield the records of the finished runs in the order in which they began.
-
-    A line that is there twice is yielded once. Damaged lines are left out. A line of an older version does not say when
-    its run began, and stays behind the line before it in the file.
-    """
+    """Yield the records of the finished runs in the order in which they began, each once, without damaged lines."""
     records = dict(stored_lines(results_dir))  # the record of each line, by the line's text
     dated, began_s = [], 0.0
     for record in records.values():
-        began_s = seconds_of(record) or began_s  # without a time, the time of the line before
+        # A line of an older version has no time, and stays behind the line before.
+        began_s = seconds_of(record) or began_s
         dated.append((began_s, record))
     for _began_s, record in sorted(dated, key=itemgetter(0)):
         yield record
@@ -178,8 +173,8 @@ def stored_lines(results_dir: Path) -> Iterator[tuple[str, dict[str, object]]]:
 def write_index(results_dir: Path, template: str, kind: type[File], **more: object) -> None:
     """Write results_dir/index.md, newest run first, from the lines of the history that fit the pydantic model `kind`.
 
-    `template` is the file of the page's template. The template gets the fitting lines, each with whether the run's
-    folder is still there, and the values in `more`.
+    The page's file `template` gets these lines, each with whether the run's folder is still there, and the values in
+    `more`.
     """
     runs = []
     for record in read_history(results_dir):

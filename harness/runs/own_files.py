@@ -15,7 +15,7 @@ def replace_links(folder: Path) -> None:
     """Remove links, and folders or the like in place of files, from the paths that a run's report is written to.
 
     A warning names each. Somebody else may have sent the folder, and a link in it would make the report overwrite files
-    elsewhere. Links outside the run's folder, such as a results folder that is a link, are the user's and stay.
+    elsewhere.
     """
     for path in rendered_paths(folder):
         if path.is_symlink():

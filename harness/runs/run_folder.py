@@ -73,17 +73,14 @@ class RunFolder(NamedTuple):
         return f"{text}\n".ljust(STATUS_BYTES)
 
     def fail(self, status: Status, reason: str = "") -> None:
-        """Give a run that ended early this status and reason. A complete run stays complete.
-
-        On a full disk, where no file can be written anew, the bytes of the earlier status are overwritten. The reason
-        is then cut, so that the new status fits into these bytes.
-        """
+        """Give a run that ended early this status and reason. A complete run stays complete."""
         before = readable_status(self.path)  # None if it is damaged: it is then replaced.
         if before is not None and before.status == "complete":
             return
         try:
             self.set_status(status, reason)
         except OSError:  # The disk is full, or the file cannot be replaced for another reason.
+            # The bytes of the earlier status are overwritten. The reason is cut, so that the new status fits into them.
             content = self.status_json(status, reason[:REASON_CHARACTERS]).encode()
             with (self.path / "status.json").open("r+b") as file:
                 file.write(content[:STATUS_BYTES])
@@ -147,15 +144,11 @@ KILLED_REASON = "it was killed"
 
 
 def status_of(folder: Path) -> RunStatus | None:
-    """Return the status of a run; None if it left none. Raises UsageError if the status cannot be read.
-
-    A run that was killed could not write that it ended, so its status is still "running". If its lock shows that it is
-    over, the status is corrected here, and in the file, too, if that can be written.
-    """
+    """Return the status of a run; None if it left none. Raises UsageError if the status cannot be read."""
     status = read_if_any(folder / "status.json", RunStatus)
     if status is None or status.status != "running":
         return status
-    is_over = run_lock.life_of(folder) == "over"
+    is_over = run_lock.life_of(folder) == "over"  # A run that was killed could not write that it ended.
     if not is_over:  # The run is running, or it is not known.
         return status
     run = RunFolder(folder.parent, folder.name)
@@ -175,8 +168,7 @@ def readable_status(folder: Path) -> RunStatus | None:
 def ended_early(folder: Path, is_writing_report: bool = False) -> str | None:
     """Return why a run is not complete, in words; None if it is complete or has no status that can be read.
 
-    `is_writing_report` says that a run with the status "running" has finished its tests and only writes its report. It
-    then counts as complete.
+    With `is_writing_report`, a run with the status "running" has finished its tests, and counts as complete.
     """
     status = readable_status(folder)
     if status is None or status.status == "complete":

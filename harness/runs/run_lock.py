@@ -23,10 +23,10 @@ _lock_files: dict[Path, int] = {}  # the file descriptors of this process's own 
 
 
 def lock_folder(folder: Path) -> None:
-    """Lock a run's folder for this process, so that others can tell that the run is alive.
+    """Lock a run's folder for this process, so that others can tell that the run is alive. A second call changes
+    nothing.
 
-    A second call changes nothing. On a mount without locks the folder stays unlocked, and the lock file says so. If the
-    lock file cannot be written, there is no lock.
+    If the lock file cannot be written, there is no lock.
     """
     folder = folder.absolute()
     if folder in _lock_files:  # It is locked already.
@@ -36,7 +36,7 @@ def lock_folder(folder: Path) -> None:
         # Programs that this process starts do not inherit the lock (O_CLOEXEC), and so do not make the run seem alive
         # after its end. A link in place of the lock file is not followed (O_NOFOLLOW): it may lead to a file elsewhere.
         file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
-        is_locked = takes_lock(file, path)
+        is_locked = takes_lock(file, path)  # false on a mount without locks
         record = {**machine_identity(), "pid": os.getpid(), "locked": is_locked}
         os.truncate(file, 0)
         os.write(file, json.dumps(record).encode())
@@ -99,11 +99,7 @@ def machine_identity() -> dict[str, str]:
 
 
 def life_of(folder: Path) -> Life:
-    """Return whether a run whose status is "running" is still running.
-
-    The run is over if nobody holds its lock, or only a process that the run left behind. If the lock says nothing here,
-    it is not known whether the run is still running.
-    """
+    """Return whether a run whose status is "running" is still running."""
     if folder.absolute() in _lock_files:  # This process runs it.
         return "running"
     try:

@@ -25,8 +25,7 @@ class RunStart(NamedTuple):
 def start_of(folder: Path) -> RunStart:
     """Return when a run began: by its config.json, else by its folder's name, else by when the folder was changed.
 
-    If none of these can be read, it began at 0. Runs of the same second are told apart by the number at the end of the
-    folder's name; it is 1 if the name has none.
+    Runs of the same second are told apart by the number at the end of the folder's name.
     """
     stamp = STAMP.fullmatch(folder.name)
     number = int(stamp["number"]) if stamp and stamp["number"] else 1

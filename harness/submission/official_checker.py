@@ -20,9 +20,8 @@ CHECKER_SUMMARY_FILE = "summary.csv"
 def check(tree: Path, version: str) -> tuple[str, str]:
     """Run the official checker. Return why the submission is not accepted (empty if it is), and the checker's output.
 
-    A submission is not accepted if the checker reports errors, if it does not look into all results, or if LoadGen
-    calls a result in the closed division INVALID. `version` is MLPerf's round, such as "6.1". The checker leaves
-    summary.csv in the submission's folder, `tree`. Raises UsageError if the checker's submodule is missing.
+    `version` is MLPerf's round, such as "6.1". The checker leaves summary.csv in `tree`. Raises UsageError if the
+    checker's submodule is missing.
     """
     submodule_path(TOOLS / "submission_checker" / "main.py")
     place = tree.resolve()

@@ -90,12 +90,7 @@ def label_reasons(entry: Entry, *reason_lists: Refusals) -> list[str]:
 
 
 def entry_refusals(entry: Entry) -> Refusals:
-    """Yield what the official checker refuses in any division, judged from the logs of both tests.
-
-    It refuses a scenario that MLPerf does not have, LoadGen's errors, wrong sizes or seeds, too few queries, a result
-    that is missing in the log, a test without times of tokens, latencies over the checker's limits, and an empty
-    user.conf.
-    """
+    """Yield what the official checker refuses in any division, judged from the logs of both tests."""
     if entry.config.scenario_rules.unofficial:
         yield entry.config.scenario_rules.unofficial
     accuracy, performance = entry.accuracy.log("accuracy"), entry.performance.log("performance")
@@ -139,14 +134,11 @@ def size_refusals(entry: Entry, accuracy: TestResult, performance: TestResult) -
 
 
 def result_figures(result: TestResult) -> dict[str, float | None]:
-    """Return the figures, by name, from which the checker takes a test's result; None for one that the log lacks.
-
-    In SingleStream and MultiStream these are LoadGen's estimate of the p90 latency and the measured p90. In all other
-    scenarios they are samples/s and tokens/s.
-    """
+    """Return the figures, by name, from which the checker takes a test's result; None for one that the log lacks."""
     estimate = ESTIMATES.get(result.scenario)
     if not estimate:
         return {"samples/s": result.samples_per_sec, "tokens/s": result.tokens_per_sec}
+    # the figures of SingleStream and MultiStream
     p90 = result.latency_ms.p90 if result.latency_ms else None
     return {estimate: result.early_stopping.number(estimate), "latency p90": p90}
 
