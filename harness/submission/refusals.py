@@ -170,8 +170,7 @@ def logged_setting(result: TestResult, name: str) -> float:
 def settings_refusals(entry: Entry) -> Refusals:
     """Yield the deviations of the entry's runs from MLPerf's rules, and a reason if the model is the demo's.
 
-    A run's record may have been edited. So deviations are not only read from it but also derived again from the plan,
-    and the demo's model is recognized by its path.
+    A run's record may have been edited, so the deviations are also derived again from the plan.
     """
     for run in entry.runs:
         yield from map(str, (*run.facts.deviations, *run.facts.plan.deviations))
@@ -201,10 +200,8 @@ def accuracy_refusals(entry: Entry) -> Refusals:
 
 
 def performance_refusals(entry: Entry) -> Refusals:
-    """Yield what is wrong with the performance test.
-
-    A test may be refused for LoadGen's verdict and errors, for logs that contradict each other, for settings that
-    MLPerf does not allow, for latencies over the scenario's limits, and for an Offline query with too few samples.
+    """Yield what is wrong with the performance test: LoadGen's verdict and errors, contradicting logs, settings,
+    latencies.
     """
     result = entry.performance.log("performance")
     if not result.valid:
@@ -235,12 +232,8 @@ def performance_refusals(entry: Entry) -> Refusals:
 
 
 def test06_refusals(entry: Entry) -> Refusals:
-    """Yield what is wrong with TEST06, which is judged again from its log.
-
-    The official checker asks for TEST06 only in the datacenter category. The test must have passed both by its recorded
-    verdict and by its log. The submitted text file (verify_accuracy.txt) must be what follows from the log.
-    """
-    if entry.config.category != "datacenter":
+    """Yield what is wrong with TEST06, which is judged again from its log."""
+    if entry.config.category != "datacenter":  # The official checker asks for no other TEST06.
         return
     if not entry.test06:
         yield "no TEST06 (run it with --compliance test06)"
@@ -304,14 +297,10 @@ def name_contradictions(field: str, recorded: str, description: Description) -> 
 
 
 def is_named(recorded: str, description: str) -> bool:
-    """Tell whether a description, which a person wrote, names a recorded processor, GPU or engine.
-
-    The first recorded word with a digit decides, since it is a model (H200, 9575F) or a version. If no word has a
-    digit, the description must contain all words, in the same order.
-    """
+    """Tell whether a description, which a person wrote, names a recorded processor, GPU or engine."""
     recorded_words, description_words = lower_words(recorded), lower_words(description)
     for word in recorded_words:
-        if re.search(r"\d", word):
+        if re.search(r"\d", word):  # A model (H200, 9575F) or a version decides alone.
             return word in description_words
     return " ".join(recorded_words) in " ".join(description_words)
 

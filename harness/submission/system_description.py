@@ -52,11 +52,9 @@ def engine_of(facts: RunFacts) -> str:
 
 
 def server_description(facts: RunFacts) -> Description:
-    """Return the SERVER_FIELDS of the server that a run used: engine, weights and their type.
+    """Return the SERVER_FIELDS of the server that a run used: engine, weights and their type; none without a server.
 
-    There are no such fields if the engine ran in the run's own process. The engine is empty if the server did not
-    report its version. The type of the weights is the value of --quantization with which the server was started, or
-    else that of --dtype. It is empty if neither is known.
+    A field that the server did not report is empty.
     """
     if not facts.config.endpoint:
         return {}
@@ -75,8 +73,7 @@ def server_description(facts: RunFacts) -> Description:
 def describe(machine: System, facts: RunFacts | None = None, is_here: bool = True) -> Description:
     """Return the description of a machine and, if `facts` are those of a run with an endpoint, of the run's server.
 
-    If the machine is this one (`is_here`), disk, processors and caches are looked up, too. Fields that are not known
-    are empty, for a person to fill in.
+    If the machine is this one (`is_here`), more is looked up. Fields that are not known are empty.
     """
     description: Description = dict.fromkeys(FIELDS, "")
     description["number_of_nodes"] = 1
@@ -142,10 +139,9 @@ def machine_details() -> Description:
 
 
 def missing_fields(description: Description) -> list[str]:
-    """Return the required fields that are empty.
+    """Return the required fields that are empty, and any that the description must have but lacks.
 
-    All FIELDS must be in the description and have a value. OPTIONAL_FIELDS may be empty, and so may BUILD_FIELDS, which
-    `submission build` fills in, but both must be there. SERVER_FIELDS are required only if the description has them.
+    BUILD_FIELDS may be empty, since `submission build` fills them in.
     """
     fields = [*FIELDS]
     for name in SERVER_FIELDS:
@@ -163,8 +159,8 @@ def missing_fields(description: Description) -> list[str]:
 def read_description(path: Path) -> Description:
     """Return the description of a system that a person has filled in, from a JSON file.
 
-    Raises UsageError if the file is no JSON object, if required fields are empty or fields have unknown values, or if
-    the description is of a system for MLPerf's network division (`is_network`).
+    Raises UsageError if the file is no JSON object, if required fields are empty or fields have values that are not
+    allowed.
     """
     data = read_given("--system", path, "JSON", partial(from_json, allow_inf_nan=False), most=LARGEST_SETTINGS)
     if not isinstance(data, dict):

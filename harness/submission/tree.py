@@ -38,10 +38,9 @@ CODE_PATTERNS = names_in(
 def build(entries: Sequence[Entry], description: Description, system: str, out: Path) -> Path:
     """Write the submission of one system into `out` and return the folder division/submitter in it.
 
-    `system` names the system in paths. `description` is complete, with submitter and division. If an earlier build put
-    other systems into `out`, they stay, and the new calibration notes are added after theirs. Raises UsageError if the
-    system is there already, if a name cannot be that of a folder, or if a file of a run is missing or does not fit;
-    `out` is then unchanged.
+    `system` names the system in paths. `description` is complete, with submitter and division. Other systems in `out`
+    stay. Raises UsageError, and leaves `out` unchanged, if the system is there already, if a name cannot be that of a
+    folder, or if a file of a run is missing or does not fit.
     """
     check_folder_name("--system", system)
     check_folder_name("--submitter", description["submitter"])
@@ -113,10 +112,9 @@ def checker_description(description: Description) -> Description:
 
 
 def write_results(entry: Entry, folder: Path) -> None:
-    """Write LoadGen's logs of both tests, the scores, and the accuracy log.
+    """Write LoadGen's logs of both tests, the scores, and the accuracy log, shortened as MLPerf asks.
 
-    An accuracy log is shortened to its beginning and its end, as MLPerf asks. Raises UsageError if a file is missing,
-    if the scores were computed from another log, or if they are not the scores that MLPerf asks for.
+    Raises UsageError if a file is missing, if the scores were computed from another log, or if they are not MLPerf's.
     """
     source, target = entry.accuracy.folder("accuracy"), folder / "accuracy"
     copy_files(source, target, LOGS)
@@ -163,11 +161,7 @@ def write_measurements(entry: Entry, description: Description, path: Path) -> No
 
 
 def weights_description(entry: Entry, description: Description) -> dict[str, str]:
-    """Return the weights of a result by the checker's names: their file, their type, and how they were changed.
-
-    The weights of a server are as declared in the description. The weights of an engine in this process are not
-    quantized, are already quantized in the checkpoint, or are quantized by the engine when it loads them.
-    """
+    """Return the weights of a result by the checker's names: their file, their type, and how they were changed."""
     config, engine_state = entry.config, entry.performance.facts.plan.engine_state
     quantization = engine_state.quantization
     if config.endpoint:

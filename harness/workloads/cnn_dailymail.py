@@ -46,12 +46,11 @@ class Article(NamedTuple):
 def load(config: RunConfig, tokenizer: Tokenizer, count: int) -> Library:
     """Return the first `count` samples of the run's category. Raises UsageError if the data cannot be used.
 
-    The edge category has only some of the articles, in another order. If the user gave the data, the samples are marked
-    as MLPerf's own (`official`) only if their number and lengths are MLPerf's.
+    Samples of the user's data are `official` only if their number and lengths are MLPerf's.
     """
     records, source = stored_articles(config)
     category_samples = config.task.samples
-    if config.category == "edge" and len(records) > category_samples:
+    if config.category == "edge" and len(records) > category_samples:  # Edge has only some articles, in another order.
         records = shuffle_articles(records)[:category_samples]  # Data with fewer records are taken as they are.
     if len(records) < count:
         raise UsageError(f"{source} has {len(records):,} samples; this run needs {count:,}: use --total-sample-count.")
@@ -71,27 +70,25 @@ def load(config: RunConfig, tokenizer: Tokenizer, count: int) -> Library:
 
 
 def stored_articles(config: RunConfig) -> tuple[list[Article], str]:
-    """Return all articles of the run's data and the name of their source.
+    """Return all articles of the run's data, and the name of their source. Raises UsageError if the data cannot be
+    read.
 
-    The data are those that the user named, or else those of the model, as the demo has them: a folder that `datasets`
-    saved, or MLCommons' JSON file. If there are neither, MLPerf's articles are downloaded. Raises UsageError if the
-    data cannot be read.
+    The data are the user's, or else the model's, as the demo has them, or else MLPerf's, which are downloaded.
     """
     path = config.dataset_path or config.model_spec.data
     if not path:
         rows = download(*CNN_DATASET, CNN_SPLIT, alternative_source(config))
         source = "/".join((*CNN_DATASET, CNN_SPLIT))
         return articles_from_columns(rows, CNN_DATASET[0]), source
-    if path.is_dir():
+    if path.is_dir():  # saved by `datasets`
         return articles_from_columns(read_saved(path, CNN_SPLIT), str(path)), str(path)
     return articles_from_json(path), str(path)
 
 
 def encoded_articles(records: Sequence[Article], tokenizer: Tokenizer, source: str) -> list[TokenIds]:
-    """Return the prompt of each record as token ids.
+    """Return the prompt of each record as token ids: those in the data, or else MLPerf's instruction with the article.
 
-    They are the ids in the data or, without any, those of MLPerf's instruction with the article in it. `source` names
-    the data in errors. Raises UsageError if the model does not have one of the tokens.
+    `source` names the data in errors. Raises UsageError if the model does not have one of the tokens.
     """
     token_count = len(tokenizer)
     prompts = []
@@ -120,12 +117,10 @@ def shuffle_articles(records: Sequence[Article]) -> list[Article]:
 def check_tokenizer(records: Sequence[Article], tokenizer: Tokenizer, source: str) -> None:
     """Raise UsageError if token ids in the data do not stand for their articles with this tokenizer.
 
-    They may be another model's, since MLCommons' files for other models have the same name and the same keys. About
-    CHECKED_RECORDS records, spread over the data, are decoded. The text must contain the beginning of the article.
-    Records without token ids are not checked.
+    They may be another model's, since MLCommons' files for other models have the same name and the same keys.
     """
     with_tokens = [number for number, record in enumerate(records) if record.tokens]
-    step = max(1, len(with_tokens) // CHECKED_RECORDS)
+    step = max(1, len(with_tokens) // CHECKED_RECORDS)  # so that the checked records are spread over the data
     for number in with_tokens[::step]:
         record = records[number]
         text = tokenizer.decode(record.tokens or (), skip_special_tokens=True)
@@ -197,8 +192,7 @@ def alternative_source(config: RunConfig) -> str:
 def check_md5(path: Path) -> None:
     """Raise UsageError if a data file does not have the checksum that MLCommons' downloader left beside it.
 
-    The checksum is in any file beside it that ends in .md5, whose lines are a checksum and a file's name. A folder is
-    not checked, and neither is a file without such a line.
+    A folder is not checked, and neither is a file that no file ending in .md5 names.
     """
     if not path.is_file():
         return
@@ -218,15 +212,13 @@ def check_md5(path: Path) -> None:
 def is_official(library: Library, stored: int, category: str) -> bool:
     """Return whether data that the user gave are MLPerf's samples, judged by their number and lengths.
 
-    `stored` is the number of records in the data. It must be that of the category or of all MLPerf's samples. `library`
-    has only the samples that the run uses. If these are fewer than the category's, their lengths show nothing. Else the
-    longest and the mean prompt must have MLPerf's lengths.
+    `stored` is the number of records in the data. `library` has only the samples that the run uses.
     """
     category_samples = OFFICIAL_TASKS[category].samples
     all_samples = OFFICIAL_TASKS["datacenter"].samples
     if stored not in (category_samples, all_samples):
         return False
-    if len(library) < category_samples:
+    if len(library) < category_samples:  # The lengths of a part show nothing.
         return True
     longest = max(map(len, library.prompts))
     if longest > LONGEST_PROMPT:
@@ -281,8 +273,8 @@ def checked_articles(items: Sequence[object], source: str, keys: tuple[str, str]
 def checked_article(item: object, where: str, keys: tuple[str, str]) -> Article:
     """Return the article of a record, which `where` names in errors. `keys` are those of the article and the summary.
 
-    The token ids under `tok_input`, and the instruction, may be missing. Raises UsageError if the record is no object,
-    if article or summary is missing or no valid text, or if `tok_input` is no list of token ids.
+    Raises UsageError if the record is no object, if article or summary is no valid text, or if `tok_input` is given and
+    is no list of token ids.
     """
     if not isinstance(item, dict):
         raise UsageError(f"{where} is not an object.")

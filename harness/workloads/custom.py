@@ -91,8 +91,7 @@ class UsableRequests(NamedTuple):
 def library_from_requests(config: RunConfig, tokenizer: Tokenizer, about: str, stored: StoredRequests) -> Library:
     """Return the samples of a file of requests or of a data set, with notes on how they were made.
 
-    `about` describes the workload for the report. With --salt, each prompt gets random tokens (its salt) when it is
-    sent, so that a server cannot answer from its cache.
+    `about` describes the workload for the report.
     """
     check_length_flag(config, stored)
     usable = usable_requests(config, tokenizer, stored)
@@ -103,6 +102,7 @@ def library_from_requests(config: RunConfig, tokenizer: Tokenizer, about: str, s
     salt = None
     parts = PromptParts(salt=config.salt or "none")
     if parts.salt != "none":
+        # Random tokens, so that no server can answer from its cache.
         salt = salt_of_requests(parts, tokenizer, usable.prompts)
         content_digest = digest(content_digest, parts)  # Requests with a salt are another workload.
         notes.append(parts.text.removeprefix("; "))  # the salt in words, as a note that stands alone
@@ -141,8 +141,8 @@ def check_length_flag(config: RunConfig, stored: StoredRequests) -> None:
 def usable_requests(config: RunConfig, tokenizer: Tokenizer, stored: StoredRequests) -> UsableRequests:
     """Return the requests that can be sent, no more than the run takes, with their prompts and lengths.
 
-    Of ShareGPT, a collection of recorded conversations, those of unusual length are left out and counted. Raises
-    UsageError if no request is left, or if a prompt cannot be encoded.
+    ShareGPT's conversations of unusual length are left out and counted. Raises UsageError if no request is left, or if
+    a prompt cannot be encoded.
     """
     context = sharegpt_context(config)
     usable = UsableRequests([], [], [], unfit=set())
@@ -180,11 +180,7 @@ def is_usual_length(prompt_length: int, answer_length: int, context: int) -> boo
 def workload_notes(
     config: RunConfig, tokenizer: Tokenizer, stored: StoredRequests, usable: UsableRequests
 ) -> Iterator[str]:
-    """Yield what a reader of the report must know about how the requests were made.
-
-    Notes are about ShareGPT's conversations that were left out, messages without a chat template, and token ids that
-    cannot be checked. For a server's chat API, a last note counts the prompts that are in a chat template already.
-    """
+    """Yield what a reader of the report must know about how the requests were made."""
     if stored.is_sharegpt:
         yield (
             f"ShareGPT: left out {stored.questionless:,} conversations without a question and its answer, and "
@@ -246,9 +242,8 @@ def most_answer_tokens(request: StoredRequest, config: RunConfig, tokenizer: Tok
 def prompt_tokens(request: StoredRequest, tokenizer: Tokenizer, where: str, as_messages: bool = False) -> TokenIds:
     """Return a request's prompt as token ids. `where` names the request in errors.
 
-    A text is encoded. A conversation is put into the chat template; with `as_messages`, the result also keeps the
-    messages, for a server that has a template of its own. Token ids are returned as they are. Raises UsageError if the
-    model does not have one of the given tokens, or if its chat template refuses the conversation.
+    With `as_messages`, a conversation also keeps its messages, for a server that has a chat template of its own. Raises
+    UsageError if the model lacks a given token, or if its chat template refuses the conversation.
     """
     prompt = request.prompt
     if isinstance(prompt, str):

@@ -34,8 +34,7 @@ class Rows(Protocol):
 def read(config: RunConfig) -> StoredRequests:
     """Return the requests of the data set that --workload names, one for each row or for each turn of a conversation.
 
-    If the run has a limit of samples, no more rows than that are read. Raises UsageError if the data set cannot be
-    loaded, has no column with prompts, or has rows that are no requests.
+    Raises UsageError if the data set cannot be loaded, has no column with prompts, or has rows that are no requests.
     """
     data = load_rows(config.workload)
     if config.sample_limit:
@@ -64,8 +63,8 @@ def check_columns(workload: str, names: Sequence[str], prompt_column: str) -> No
 def load_rows(workload: str) -> Rows:
     """Return the rows of hf:NAME, hf:NAME@CONFIG, hf:NAME:SPLIT or hf:NAME@CONFIG:SPLIT.
 
-    A data set with a single split needs no SPLIT. Raises UsageError if the rows cannot be loaded, if NAME is a format
-    of `datasets` such as "json", or if there are several splits and none is named.
+    Raises UsageError if the rows cannot be loaded, if NAME is a format of `datasets` such as "json", or if there are
+    several splits and none is named.
     """
     from datasets import load_dataset
     from datasets.packaged_modules import _PACKAGED_DATASETS_MODULES as FORMATS

@@ -62,9 +62,8 @@ def line_rows(text: str, is_unparsed: bool = False) -> list[RequestRow]:
 def rows_of(path: Path, text: str, names: tuple[str, ...]) -> RequestRows:
     """Return the rows of a file's text: the lines of a text file, the rows of a table, or the records of JSON.
 
-    The file's suffix says whether it is a text or a table. Any other file, and any text that is JSON, is read as JSON:
-    a list of records, or an object in each line. `names` are columns of which a table must have at least one. Raises
-    UsageError if the text cannot be read in its form.
+    JSON is a list of records, or an object in each line. `names` are columns of which a table must have at least one.
+    Raises UsageError if the text cannot be read in its form.
     """
     suffix = Path(path.name.removesuffix(".gz")).suffix.lower()
     if suffix in TEXT_SUFFIXES and not is_json(text):
@@ -142,10 +141,9 @@ def table_rows(path: Path, text: str, names: tuple[str, ...]) -> Iterator[Reques
 def cell_value(name: str, cell: str, text_names: tuple[str, ...]) -> object:
     """Return a cell of a table's column `name` as a number, a JSON list or object, or text.
 
-    `text_names` are the columns that may hold the prompt. A cell under the first of these names is always text, even if
-    it looks like a number, and so is a system prompt. A cell that looks like JSON but cannot be parsed is text, too.
+    `text_names` are the columns that may hold the prompt.
     """
-    if name in text_names[:1] or name in SYSTEM_KEYS:
+    if name in text_names[:1] or name in SYSTEM_KEYS:  # A prompt may look like a number.
         return cell
     number = whole_number(cell)
     if number is not None:

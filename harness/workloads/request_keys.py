@@ -97,10 +97,9 @@ def flat_request(item: Mapping[str, object]) -> dict[str, object]:
 
 
 def answer_limit(item: Mapping[str, object], where: str) -> int | None:
-    """Return the longest answer in tokens that a request asks for, under any of the names in LENGTH_KEYS.
+    """Return the longest answer in tokens that a request asks for, under any of the names in LENGTH_KEYS, or None.
 
-    None if the request does not say. `where` names the request in errors. Raises UsageError if the value is no usable
-    length, or if two names disagree.
+    `where` names the request in errors. Raises UsageError if a value is no usable length, or if two names disagree.
     """
     limits = {}
     for name, value in item.items():
@@ -138,8 +137,7 @@ def system_prompt(item: Mapping[str, object], where: str) -> str:
 def refuse_unsent_keys(item: Mapping[str, object], where: str) -> None:
     """Raise UnsentKeyError for a key that would change the request but is not sent, or whose meaning is not clear.
 
-    A setting is accepted if its value is neutral: this program's requests have that value anyway. Unknown keys are
-    accepted, too. `where` names the request in errors.
+    `where` names the request in errors.
     """
     for name, value in item.items():
         if value is not None and name.lower() in AMBIGUOUS_LENGTHS:
@@ -150,7 +148,7 @@ def refuse_unsent_keys(item: Mapping[str, object], where: str) -> None:
         neutral_values = NEUTRAL_VALUES.get(name.lower())
         if neutral_values is None:  # The key is no setting that this program knows.
             continue
-        if is_neutral(value, neutral_values):
+        if is_neutral(value, neutral_values):  # This program's requests have the value anyway.
             continue
         raise UnsentKeyError(
             f"{where}: {name} {value!r:.40} is not sent: every answer is greedy, by its prompt alone: remove the key."
@@ -173,15 +171,14 @@ def is_neutral(value: object, neutral: Iterable[object]) -> bool:
 def unread_keys(item: Mapping[str, object], read: Iterable[str]) -> list[str]:
     """Return the keys of an object that are not among `read`, except those that do not matter.
 
-    A key does not matter if it is harmless, such as a name or a note, if its value is null, or if it is a setting whose
-    value changes nothing. Upper and lower case are the same.
+    Upper and lower case are the same.
     """
     unread = []
     for name, value in item.items():
         lower_name = name.lower()
         if value is None or name in read or lower_name in read or lower_name in HARMLESS_KEYS:
             continue
-        if lower_name in NEUTRAL_VALUES and is_neutral(value, NEUTRAL_VALUES[lower_name]):
+        if lower_name in NEUTRAL_VALUES and is_neutral(value, NEUTRAL_VALUES[lower_name]):  # It changes nothing.
             continue
         unread.append(name)
     return unread

@@ -104,9 +104,8 @@ def prompt_columns(column: str) -> tuple[str, ...]:
 def read_rows(path: Path, rows: RequestRows, column: str) -> StoredRequests:
     """Return the requests of rows: one for each row, or one for each turn of a conversation.
 
-    `column` is the key of the prompt, if the user named one. Rows that are no requests, and conversations without a
-    question that could be sent, are left out and counted. Raises UsageError if more than MOST_FAULTY_SHARE of the rows
-    are no requests, if no row has a request, or if a row has a key that would change the request but is not sent.
+    `column` is the key of the prompt, if the user named one. Rows without a request are left out and counted. Raises
+    UsageError if too many rows or all are left out, or if a key would change a request but is not sent.
     """
     good_rows, faults = readable_rows(path, rows, column)
     requests = list[StoredRequest]()
@@ -140,15 +139,14 @@ def read_rows(path: Path, rows: RequestRows, column: str) -> StoredRequests:
 def readable_rows(path: Path, rows: RequestRows, column: str) -> tuple[list[ReadRow], list[UsageError]]:
     """Return the rows that could be read, and the errors of the rows that could not.
 
-    Raises the first error if more than MOST_FAULTY_SHARE of the rows are faulty. Raises UnsentKeyError for the first
-    row with a key that would change its request but is not sent: the file would then not measure what it should.
+    Raises the first error if more than MOST_FAULTY_SHARE of the rows are faulty, and the first UnsentKeyError.
     """
     good_rows: list[ReadRow] = []
     faults: list[UsageError] = []
     for row in rows.rows:
         try:
             good_rows.append(read_row(row, f"{rows.unit} {row.number}", column))
-        except UnsentKeyError as error:
+        except UnsentKeyError as error:  # The file would not measure what it should.
             raise UnsentKeyError(f"{path}: {error}", path=path) from None
         except UsageError as error:
             faults.append(error)
@@ -158,11 +156,11 @@ def readable_rows(path: Path, rows: RequestRows, column: str) -> tuple[list[Read
 
 
 def read_row(row: RequestRow, where: str, column: str) -> ReadRow:
-    """Return the requests of a row, and its keys that were not read.
+    """Return the requests of a row (a prompt, an object with a prompt, or a conversation), and its keys that were not
+    read.
 
-    A row is a prompt alone, an object with a prompt, or a conversation. `column` is the key of the prompt if the user
-    named one; no row is then a conversation. `where` is the row's place, for errors. Raises UsageError if the row is no
-    request, UnsentKeyError if a key would change the request but is not sent.
+    `column` is the key of the prompt if the user named one. `where` is the row's place, for errors. Raises UsageError
+    if the row is no request, UnsentKeyError if a key would change the request but is not sent.
     """
     item = row.value
     if row.is_unparsed:
@@ -185,9 +183,8 @@ def read_row(row: RequestRow, where: str, column: str) -> ReadRow:
 def dialog_row(item: Mapping[str, object], name: str, dialog: Dialog, number: int, where: str) -> ReadRow:
     """Return the requests of a row that holds a conversation, with the row's keys that were not read.
 
-    A conversation whose messages have roles gives a request for each of the user's messages. One without roles is in
-    ShareGPT's form, and gives at most one request. `item` has the row's keys, and `name` is the key of the
-    conversation. `number` is the row's, `where` its place in errors.
+    `item` has the row's keys, and `name` is the key of the conversation. `number` is the row's, `where` its place in
+    errors.
     """
     unread = unread_keys(item, (name, *KEYS_BESIDE_A_PROMPT))
     unread += unread_message_keys(dialog)
@@ -195,9 +192,9 @@ def dialog_row(item: Mapping[str, object], name: str, dialog: Dialog, number: in
     system = system_prompt(item, where)
     has_roles = any("role" in message for message in dialog)
     if has_roles:
-        turns = [*chat_turns(with_system(dialog, system, where), number, where)]
+        turns = [*chat_turns(with_system(dialog, system, where), number, where)]  # one for each message of the user's
     else:
-        turns = [*sharegpt_turns(dialog, system, number)]
+        turns = [*sharegpt_turns(dialog, system, number)]  # at most one
     requests = [turn._replace(max_tokens=limit) for turn in turns]
     return ReadRow(requests, unread, is_chat=has_roles, is_sharegpt=not has_roles)
 
@@ -205,8 +202,8 @@ def dialog_row(item: Mapping[str, object], name: str, dialog: Dialog, number: in
 def plain_row(item: object, number: int, where: str, column: str) -> ReadRow:
     """Return the request of a row that holds one prompt, with the row's keys that were not read.
 
-    Unread keys of a prompt's messages count, too. `number` is the row's, `where` its place in errors, and `column` the
-    key of the prompt if the user named one. Raises UsageError if the row holds no prompt, or several.
+    `number` is the row's, `where` its place in errors, and `column` the key of the prompt if the user named one. Raises
+    UsageError if the row holds no prompt, or several.
     """
     if not isinstance(item, dict):
         raise UsageError(f"{where}: not an object with a prompt.")
@@ -220,8 +217,7 @@ def plain_row(item: object, number: int, where: str, column: str) -> ReadRow:
 def conversation_of(item: object) -> tuple[str, Dialog] | None:
     """Return the key and the messages of a row that holds a conversation. None if the row holds none.
 
-    The key is empty if the row itself is a list of messages. Messages are objects, with role and content or with
-    ShareGPT's from and value.
+    The key is empty if the row itself is a list of messages.
     """
     if is_dialog(item):
         return "", item
@@ -277,12 +273,12 @@ def with_system(dialog: Dialog, system: str, where: str) -> Dialog:
 def chat_turns(dialog: Dialog, number: int, where: str) -> Iterator[StoredRequest]:
     """Yield a request for each of the user's messages, with all messages before it, and the recorded answer, if any.
 
-    All requests have the row's `number`. After a message without text there are no more requests, since each would
-    contain that message. `where` names the row in errors. Raises UsageError for an unknown role, or for a key that
-    would change the request but is not sent.
+    All have the row's `number`. `where` names the row in errors. Raises UsageError for an unknown role, or for a key
+    that would change the request but is not sent.
     """
     check_roles(dialog, where)
     for index, message in enumerate(dialog):
+        # Each later request would contain this message without text.
         if not is_usable(content_text(message.get("content"), where)):
             return
         if message["role"] != "user":
@@ -341,11 +337,10 @@ def request_kind(item: Mapping[str, object], where: str) -> RequestKind:
 
 
 def stored_request(item: Mapping[str, object], number: int, where: str, column: str = "") -> StoredRequest:
-    """Return the request of a row with one prompt.
+    """Return the request of a row with one prompt, under `column` if the user named it, or else under a known key.
 
-    The prompt is the text under `column`, if the user named it, or else a text, messages or token ids under a known
-    key. `where` names the row in errors. Raises UsageError if the row has no usable prompt, or has a system prompt
-    beside token ids.
+    `where` names the row in errors. Raises UsageError if the row has no usable prompt, or has a system prompt beside
+    token ids.
     """
     limit = answer_limit(item, where)
     system = system_prompt(item, where)
@@ -388,8 +383,8 @@ def checked_text(value: object, where: str, name: str = "prompt") -> str:
 def checked_chat(value: object, where: str) -> Chat:
     """Return the messages of a chat, each with only its role and its content as text.
 
-    `where` names the row in errors. Raises UsageError if the value is no list of messages with role and content, if the
-    last message is not the user's, or if a message has a key that would change the request but is not sent.
+    `where` names the row in errors. Raises UsageError if the value is no chat that ends with the user's message, or if
+    a message has a key that would change the request but is not sent.
     """
     if not is_dialog(value):
         raise UsageError(f"{where}: messages is not a list of objects with role and content.")
@@ -425,14 +420,12 @@ READERS: dict[RequestKind, Callable[[object, str], RequestPrompt]] = {
 def sharegpt_turns(dialog: Dialog, system: str, number: int) -> Iterator[StoredRequest]:
     """Yield at most one request: the first question of a conversation of ShareGPT that is followed by an answer.
 
-    `system` is the system prompt beside the conversation; if it is empty, the first one in the conversation counts.
-    Without a system prompt, the question is sent as a text; with one, the two are sent as messages. `number` is the
-    row's.
+    `system` is the system prompt beside the conversation, if there is one. `number` is the row's.
     """
     for message in dialog:
         text = message.get("value")
         if message.get("from") == "system" and is_usable(text):
-            system = system or text
+            system = system or text  # the first one in the conversation
     for message, next_message in pairwise(dialog):
         question, answer = message.get("value"), next_message.get("value")
         if message.get("from") not in ASKING_ROLES or next_message.get("from") not in ANSWERING_ROLES:

@@ -30,22 +30,19 @@ class Salt(NamedTuple):
     def from_parts(cls, parts: PromptParts, vocabulary: Sequence[int]) -> Self:
         """Return the salt of random prompts: tokens of `vocabulary` that make a prompt unlike those of any other test.
 
-        A server can then not answer from its cache. The salt is at the start, or after the prefix that prompts share.
-        If the user asked for no salt, a prompt still gets one when it is sent again. That salt replaces tokens of the
-        prompt after the prefix.
+        A server can then not answer from its cache.
         """
         if parts.salt == "start":
             return cls(vocabulary, offset=0, is_at_start=True)
+        # Even without a salt, a prompt gets one when it is sent again, in place of tokens after the prefix.
         is_unwanted = parts.salt == "none"
         return cls(vocabulary, offset=parts.prefix_len, is_at_start=False, replaces_tokens=is_unwanted)
 
     def add_to(self, prompt: Sequence[int], order: int, conversation: int, round: int) -> TokenIds:
         """Return a prompt with its salt: random tokens that make it unlike other prompts.
 
-        Usually the salt is added to the prompt. A salt that `replaces_tokens` takes the place of as many tokens, so
-        that the prompt keeps its length, and only when a sample is sent again. A salt at the start differs in each
-        request. Any other salt differs in each `conversation` and each round. `order` is the position of the request in
-        the test, `round` says how often the sample was sent before.
+        A salt at the start differs in each request, any other in each `conversation` and each round. `order` is the
+        position of the request in the test, `round` says how often the sample was sent before.
         """
         if self.replaces_tokens and not round:  # The prompt is random, and so unlike others until it is sent again.
             return [*prompt]
@@ -55,7 +52,7 @@ class Salt(NamedTuple):
         tokens = Random(f"{self.test} {key}").choices(self.vocabulary, k=SALT_TOKENS)
         first_after_salt = self.offset  # the index of the prompt's first token after the salt
         if self.replaces_tokens:
-            first_after_salt += SALT_TOKENS
+            first_after_salt += SALT_TOKENS  # The prompt keeps its length.
         salted_prompt = [*prompt[: self.offset], *tokens, *prompt[first_after_salt:]]
         if isinstance(prompt, MessagePrompt):  # The client puts the salt before the first message.
             return MessagePrompt(salted_prompt, prompt.messages, tokens)
@@ -92,7 +89,6 @@ class Library:
     def request(self, index: int, order: int, round: int = 0) -> Prompt:
         """Return the token ids of sample `index`, and the most tokens that its answer may have.
 
-        If the samples have a salt (random tokens that make a prompt unlike others), it is added to the token ids.
         `order` is the position of the request in the test, and `round` says how often the sample was sent before. The
         limit of the answer is None if all answers have the same limit.
         """
@@ -111,10 +107,10 @@ class Library:
         return [self.request(index, order=index) for index in range(len(self))]
 
     def with_test_salt(self, test: str, redraw: bool) -> Self:
-        """Return the samples with a salt for this test alone. The salt is random tokens in each prompt.
+        """Return the samples with a salt (random tokens in each prompt) for this test alone.
 
-        A server then cannot answer from its cache of another test. The salt, if there is one, follows from `test`, a
-        name that no other test has. With `redraw`, the tokens of random prompts are drawn anew, too.
+        A server then cannot answer from its cache of another test. No other test has the name `test`. With `redraw`,
+        the tokens of random prompts are drawn anew, too.
         """
         salt = self.salt
         if salt:

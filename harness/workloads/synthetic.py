@@ -94,8 +94,7 @@ def read_profile(config: RunConfig, workload: Workload) -> WorkloadProfile:
 def check_drawable(config: RunConfig, profile: WorkloadProfile, count: int, place: str) -> None:
     """Raise UsageError if a run cannot have `count` requests drawn by a profile.
 
-    That is so if the profile has turns but the run no --concurrency, if the requests are fewer than a conversation has
-    turns, or if their prompts have too many tokens. `place` names the file or the flags that give the lengths.
+    `place` names the file or the flags that give the lengths.
     """
     if profile.turns > 1 and config.concurrency is None:
         raise UsageError("turns need --concurrency: without it, a turn is sent before the one before is answered.")
@@ -161,9 +160,7 @@ def draw_conversations(
 ) -> tuple[list[TokenIds], list[int], list[int] | None]:
     """Return `count` prompts, the lengths of their answers, and the number of the conversation of each prompt.
 
-    The conversations are None if each has only one turn. A conversation begins with one of the profile's prefixes. A
-    later turn repeats the earlier questions and answers. These answers are random tokens, since those of the model are
-    not known yet.
+    The conversations are None if each has only one turn. A conversation begins with one of the profile's prefixes.
     """
     prefixes = [random.choices(vocabulary, k=profile.prefix_len) for _ in range(profile.prefixes)]
     prompts, new_tokens, history = list[TokenIds](), list[int](), TokenIds()
@@ -173,7 +170,7 @@ def draw_conversations(
         question = random.choices(vocabulary, k=profile.input_len.draw(random))
         prompt = [*history, *question]
         answer_length = profile.output_len.draw(random)
-        answer = random.choices(vocabulary, k=answer_length)
+        answer = random.choices(vocabulary, k=answer_length)  # The model's is not known yet.
         history = [*prompt, *answer]
         prompts.append(prompt)
         new_tokens.append(answer_length)

@@ -25,9 +25,8 @@ from harness.workloads.traces import Recorded, Trace, read_trace
 def replay_trace(config: RunConfig, trace: Trace) -> tuple[Replay, list[float]]:
     """Return a description of a trace's arrivals, and the seconds from its first request to each request.
 
-    The times are scaled to the rate of --server-target-qps if it is given. With --min-duration, only the requests up to
-    the first that is not before that time are used. Raises UsageError if the scaled trace ends before that time, or if
-    fewer than two requests are left.
+    The times are scaled to a given --server-target-qps, and end with --min-duration. Raises UsageError if the scaled
+    trace ends before that, or if fewer than two requests are left.
     """
     begin_s = trace.requests[0].at_s
     speedup = 1.0
@@ -53,9 +52,7 @@ def replay_trace(config: RunConfig, trace: Trace) -> tuple[Replay, list[float]]:
 def library_of_trace(config: RunConfig, tokenizer: Tokenizer) -> Library:
     """Return the requests of a trace: random tokens of its lengths, with the times at which they are sent.
 
-    Prompts with the same prefix begin with the same tokens. Requests that do not fit the context, which is
-    --max-model-len or the model's own, are left out. Raises UsageError if the trace cannot be used, or if its prompts
-    have too many tokens.
+    Raises UsageError if the trace cannot be used, or if its prompts have too many tokens.
     """
     context = config.model_spec.positions
     if config.max_model_len != "auto":
@@ -70,7 +67,7 @@ def library_of_trace(config: RunConfig, tokenizer: Tokenizer) -> Library:
     vocabulary = plain_vocabulary(tokenizer)
     prompts, new_tokens = [], []
     for request in requests:
-        prompts.append(random_prompt(request, vocabulary, seed))
+        prompts.append(random_prompt(request, vocabulary, seed))  # The same prefix has the same tokens.
         new_tokens.append(request.output_tokens)
     library = Library(prompts, str(trace.path), new_tokens, arrivals=arrivals_s, vocabulary=vocabulary)
     return with_request_set(

@@ -51,9 +51,8 @@ class Trace(NamedTuple):
 def read_trace(path: Path, most: int | None = None, context: int | None = None) -> Trace:
     """Return the trace in a file: the `most` earliest of its requests that fit a context of `context` tokens.
 
-    If a limit is None, it does not apply. Requests that do not fit, and rows without lengths, are left out and counted.
-    Raises UsageError if the file is missing or no trace, if a row is damaged, or if the requests are too few or too
-    frequent.
+    A limit of None does not apply. What is left out is counted. Raises UsageError if the file is missing or no trace,
+    if a row is damaged, or if the requests are too few or too frequent.
     """
     recorded, empty = recorded_rows(path)
     requests = list[Recorded]()
@@ -79,8 +78,7 @@ def read_trace(path: Path, most: int | None = None, context: int | None = None) 
 def recorded_rows(path: Path) -> tuple[list[Recorded], int]:
     """Return the requests of a trace in the order of its rows, and the number of rows without lengths.
 
-    Such a row is of a request that failed when it was recorded. Raises UsageError if the file is missing or no trace,
-    or if a row is damaged.
+    Raises UsageError if the file is missing or no trace, or if a row is damaged.
     """
     if not path.exists():
         raise unknown_file_error(FLAG, str(path), list(ARRIVAL_SHAPES))
@@ -97,7 +95,7 @@ def recorded_rows(path: Path) -> tuple[list[Recorded], int]:
         names = next(reader)
         for cells in filter(None, reader):
             if cells[1:3] == ["", ""]:
-                empty += 1
+                empty += 1  # The request failed when it was recorded.
                 continue
             recorded.append(recorded_request(f"{path}: line {reader.line_num}", reader.line_num, names, cells))
     except csv.Error as error:
@@ -108,8 +106,8 @@ def recorded_rows(path: Path) -> tuple[list[Recorded], int]:
 def recorded_request(where: str, line: int, names: list[str], cells: list[str]) -> Recorded:
     """Return the request of a row, whose cells are in the columns `names`: time, lengths and, in some traces, a prefix.
 
-    `line` is the row's number, and `where` its place in errors. Raises UsageError if a cell cannot be used, if the
-    prefix is longer than the prompt, or if a row gives the length of a prefix without its name.
+    `line` is the row's number, and `where` its place in errors. Raises UsageError if a cell cannot be used, or if the
+    prefix is longer than the prompt.
     """
     if len(cells) != len(names):
         raise UsageError(f"{where}: {len(cells)} cells in place of {len(names)}.")
