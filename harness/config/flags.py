@@ -125,8 +125,8 @@ class Settings(BaseModel):
     def load(cls, path: Path, /, **flags: object) -> Self:
         """Return the settings of a `--config` YAML file and of `flags`. If both have a setting, the flag wins.
 
-        `path` may be the name of a config that comes with the program. Keys may have '-' or '_'. Raises UsageError for
-        a file or a setting that is wrong.
+        `path` may be the name of a config that comes with the program. Raises UsageError for a file or a setting that
+        is wrong.
         """
         import yaml
 
@@ -135,7 +135,7 @@ class Settings(BaseModel):
         if not isinstance(data, Mapping):
             raise UsageError(f"{path}: expected lines of `flag: value`.", flag="--config", path=path)
         settings = {}
-        for key, value in data.items():
+        for key, value in data.items():  # A key may have '-' or '_'.
             name = setting(str(key))
             if name != str(key) and name in data:  # The file has the setting under two of its names.
                 raise UsageError(f"{path}: {name} is given twice, also as {key}.", flag="--config", path=path)

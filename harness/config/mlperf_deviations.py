@@ -177,7 +177,8 @@ def cache_deviations(plan: JudgedPlan) -> Iterator[tuple[str, str]]:
         yield "speculation", "speculative decoding"
     if engine_state.prefix_caching:
         yield "prefix caching", "prefix caching: LoadGen repeats its samples, and would measure the cache"
-    if engine_state.prefix_caching is None and not engine_state.cache_counted:  # A server may not say.
+    # A server may not say whether it caches prefixes.
+    if engine_state.prefix_caching is None and not engine_state.cache_counted:
         yield "caching", CACHE_UNSEEN
     if engine_state.kv_connector:
         yield (

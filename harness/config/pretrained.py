@@ -79,7 +79,8 @@ def load_with(loader: Loader[Loaded_co], config: EngineConfig) -> Loaded_co:
         )
     if place.is_dir():
         check_model_files(place, config)
-    is_offline = not place.is_dir() and not is_hub_reachable()  # The loader would try the hub for a minute.
+    # Without a reachable hub, the loader would try for a minute.
+    is_offline = not place.is_dir() and not is_hub_reachable()
     try:
         return loader.from_pretrained(
             config.model_path, trust_remote_code=config.trust_remote_code, local_files_only=is_offline

@@ -158,7 +158,7 @@ def quantization_config(config: EngineConfig) -> dict[str, object]:
         return dict(description)
     from huggingface_hub import try_to_load_from_cache
 
-    # ModelOpt's older exports describe it in a file of its own, which vLLM reads, too.
+    # ModelOpt's older exports describe the quantization in a file of its own, which vLLM reads, too.
     path = Path(config.model_path) / QUANT_CONFIG
     if not path.parent.is_dir():  # The model is one of the hub.
         cached = try_to_load_from_cache(config.model_path, QUANT_CONFIG)

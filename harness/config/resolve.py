@@ -87,8 +87,7 @@ def least_duration_s(
 ) -> float:
     """Return the minimum duration in seconds: the user's, or else that of the trace or of the task.
 
-    The task's duration is reduced in proportion if the run uses only `count` of MLPerf's samples. `notes` then gets a
-    note.
+    The task's duration is reduced in proportion if only `count` of MLPerf's samples are used, with a note in `notes`.
     """
     given_s = None if config.min_duration == "auto" else config.min_duration
     if request_set and request_set.replay:  # A trace may end before the user's or the task's duration.
@@ -125,10 +124,10 @@ def query_samples(config: RunConfig, count: int) -> int:
 def known_rate(config: RunConfig, count: int, replay: Replay | None) -> float | None:
     """Return the queries a second, or None if they are not one number that is known before the engine is loaded.
 
-    Raises UsageError if a test of `count` queries would take too long at the rate, or at the lowest of several.
+    Raises UsageError if a test of `count` queries would take too long.
     """
     rate = given_rate(config, replay)
-    lowest = min(rate) if isinstance(rate, tuple) else rate
+    lowest = min(rate) if isinstance(rate, tuple) else rate  # At the lowest rate, a test takes longest.
     if config.scenario_rules.pattern.is_rated and isinstance(lowest, float):
         check_duration(config, count, lowest)
     return rate if isinstance(rate, float) else None

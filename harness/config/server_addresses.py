@@ -12,8 +12,7 @@ from harness.core.web_addresses import is_usable
 
 
 def check_addresses(addresses: Sequence[str], name: str = "--endpoint") -> tuple[str, ...]:
-    """Return the addresses without slashes at their ends. The parts of their paths that may be keys are masked from now
-    on.
+    """Return the addresses without slashes at their ends. From now on, possible keys in their paths are masked.
 
     Raises UsageError if an address may hold a secret, is not usable, or is given twice. The message begins with the
     flag `name` and never holds a password.
@@ -60,7 +59,7 @@ class ExporterAddress(NamedTuple):
 def parse_exporter_address(url: str) -> ExporterAddress:
     """Return what an address of --telemetry-url says: the page of a GPU exporter, and which of its GPUs are meant.
 
-    Raises UsageError if its query names neither GPUs nor a host, has an empty value, or has another name.
+    Raises UsageError if the query names neither GPUs nor a host, has an empty value, or has another name.
     """
     page, _, query = url.partition("?")
     labels = query_of(unquote(query))

@@ -58,9 +58,9 @@ def type_text(name: str, schema: TypeSchema, metavar: str) -> str:
 
 @cache
 def types_of(settings: type[BaseModel], name: str) -> dict[str, TypeSchema]:
-    """Return the types that a setting may have, as JSON schemas by the name of the type, without null.
+    """Return the types that a setting may have, without null, as JSON schemas by the name of the type.
 
-    A name is that of a JSON format or type, such as "path" or "integer", or "texts" for a list of texts, or "choice".
+    A name is that of a JSON format or type, such as "path" or "integer", or is "texts" (a list) or "choice".
     """
     schema = TypeAdapter(settings.model_fields[name].rebuild_annotation()).json_schema()
     types: dict[str, TypeSchema] = {}

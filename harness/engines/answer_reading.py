@@ -82,10 +82,10 @@ class AnswerReading:
         """
         if self._new_messages:
             self._count_new_messages(now)
-        if self.first and not self.first_read_tokens:  # This read brought the first tokens, a report themselves.
+        if self.first and not self.first_read_tokens:  # This read brought the first tokens.
             further_tokens, _ = self._encode(self.pieces)
             self.first_read_tokens = len(self.first) + len(further_tokens)
-            return False
+            return False  # The first tokens are themselves reported.
         if now - self._last_report <= REPORT_INTERVAL_S:  # The last report is recent enough.
             return False
         self._last_report = now

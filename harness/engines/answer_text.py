@@ -45,7 +45,7 @@ def call_text(value: object) -> str:
     if not isinstance(value, Mapping):
         return ""
     function = value.get("function")
-    if not isinstance(function, Mapping):  # The fields are at the top.
+    if not isinstance(function, Mapping):  # The call has its fields at the top.
         function = value
     parts = (function.get("name"), function.get("arguments"))
     return "".join(part for part in parts if isinstance(part, str))
@@ -89,7 +89,7 @@ def whole_characters(texts: Iterable[str]) -> tuple[str, str]:
         return text, ""
     half = ""
     if FIRST_HALF_AT_END.search(text):
-        half = text[-1:]  # Its second half may come in the next message.
+        half = text[-1:]  # The second half may come in the next message.
     # In UTF-16, two halves side by side are a character, so decoding joins them. It replaces any other half.
     utf_16_units = text.removesuffix(half).encode("utf-16-le", "surrogatepass")
     return utf_16_units.decode("utf-16-le", "replace"), half

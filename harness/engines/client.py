@@ -87,7 +87,7 @@ def connect(config: run.RunConfig, with_credentials: bool = True) -> ClientSessi
     """Return a session with the key, headers and proxy of the environment, which notes when each request is sent.
 
     Must be called on an event loop. `with_credentials` is False for a host that must not see the key and the headers.
-    Raises UsageError if one of them cannot be used.
+    Raises UsageError if the key, a header or the proxy cannot be used.
     """
     key = environ.get(KEY_VARIABLE, "")
     if not (key.isascii() and key.isprintable()):
@@ -277,7 +277,7 @@ class Client:
         if self.form.chat and isinstance(prompt, MessagePrompt):
             return self.salted_messages(prompt)
         text_tokens = prompt
-        if prompt[:1] == [self.tokenizer.bos_token_id]:  # The server adds it itself.
+        if prompt[:1] == [self.tokenizer.bos_token_id]:  # The server adds this token itself.
             text_tokens = prompt[1:]
         return str(self.tokenizer.decode(text_tokens, skip_special_tokens=False))
 

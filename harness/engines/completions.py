@@ -152,8 +152,7 @@ def choice_request(prompt: Content, model: str, choices: Sequence[int]) -> bytes
 
 
 def choice_logprobs(page: bytes, choices: Sequence[int]) -> ChoiceLogprobs | None:
-    """Return the log-probabilities of the choices, and how many prompt tokens came from the server's cache, if it
-    counts them.
+    """Return the log-probabilities of the choices, and the prompt tokens from the server's cache, if it counts them.
 
     The choices' probabilities sum up to 1. None if a choice is missing, or if the numbers are not finite.
     """
@@ -280,7 +279,7 @@ def reason_of(error: object) -> object:
 def server_text(words: object, most: int = 200) -> str:
     """Return words of a server, such as an error, a name or a page, as one line of at most `most` characters.
 
-    Of a JSON object, that is the innermost reason, and of an HTML page the title. Secrets are masked.
+    A JSON object is reduced to its innermost reason, an HTML page to its title. Secrets are masked.
     """
     if isinstance(words, bytes):
         page = words.decode(errors="replace")

@@ -164,8 +164,8 @@ class Discovery:
     async def get(self, address: str, path: str, limit_s: float = ANSWER_S) -> tuple[int, ServerReply, str]:
         """Return the status, the JSON object (else empty), and the Server header of a page.
 
-        For status 401 and 403, the header is WWW-Authenticate. Raises UsageError if no answer comes in `limit_s`
-        seconds (UnreachedError), if it is too large, or if the list of models is no page of an API.
+        For status 401 and 403, the header is WWW-Authenticate. Raises UsageError if the page cannot be used,
+        UnreachedError if no answer comes in `limit_s` seconds.
         """
         try:
             async with self.session.get(
@@ -229,7 +229,7 @@ def listed_model(config: RunConfig, models: Mapping[str, ListedModel]) -> Listed
     for name, entry in models.items():
         if name in own_names:
             return entry
-    if not config.served_model_name and is_single_model(models):  # Its name may be an alias.
+    if not config.served_model_name and is_single_model(models):  # The listed name may be an alias.
         return next(iter(models.values()))
     return {}
 
@@ -283,8 +283,8 @@ def list_models(config: RunConfig, say: ShowLine = print) -> dict[str, ListedMod
 def config_of_served_model(config: RunConfig, say: ShowLine = print) -> RunConfig:
     """Return the configuration with the model that the endpoints serve, if the user named no model.
 
-    Raises UsageError if the servers serve several models and the named one is not among them, or if the served model's
-    tokenizer is not found.
+    Raises UsageError if the servers serve several models but not the run's, or if the served model's tokenizer is not
+    found.
     """
     if not config.endpoint:
         return config

@@ -153,8 +153,7 @@ class OpenAI(Engine):
     async def _best_format(self, server: Server) -> RequestFormat:
         """Return the best form of requests that the server takes, with the sampling fields that it takes.
 
-        Raises UsageError if the server takes no form, or if it takes only text although prompts must have an exact
-        number of tokens.
+        Raises UsageError if the server takes no form, or only text although prompts need an exact number of tokens.
         """
         reason: object = ""
         no_cache_fields = NO_CACHE_FIELDS.get(server.name, ())  # fields that turn this kind of server's cache off
@@ -386,8 +385,8 @@ class OpenAI(Engine):
 def check_status(address: str, status: int, page: bytes, challenge: str) -> None:
     """Raise an error if a server did not answer a completion request with status 200.
 
-    RefusedError means that another form of the request may work, UsageError that none will. `challenge` is the header
-    WWW-Authenticate, `page` the reply or the reason in it.
+    After a RefusedError, another form of the request may work, after a UsageError none will. `challenge` is the header
+    WWW-Authenticate, `page` the reply or its reason.
     """
     if status == 200:
         return

@@ -75,7 +75,7 @@ CPU_TIMES = Path("/proc/stat")
 def busy_s() -> float:
     """Return for how many seconds the cores that this process may use have been busy since the machine started.
 
-    The seconds are summed over the cores. In a container with a CPU quota, they are those of the container.
+    The seconds are summed over the cores. With a CPU quota, only the container's own seconds count.
     """
     container_s = container_cpu_s()
     if container_s is not None:
@@ -148,7 +148,7 @@ def servers_here(addresses: Sequence[str]) -> LocalServers:
         try:
             process_ids |= listening_processes(port)
         except UnknownProcessError as error:
-            return LocalServers(unknown=str(error))  # Its load looks like that of other programs.
+            return LocalServers(unknown=str(error))  # The server's load looks like that of other programs.
     return LocalServers(frozenset(process_ids))
 
 

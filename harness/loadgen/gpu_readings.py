@@ -194,7 +194,7 @@ def record_machine(
     """Write one line a second to the CSV file `path` while the block runs; nothing unless `wanted`.
 
     Yield the messages about what went wrong, complete once the block has ended. `prometheus_metrics` returns the
-    metrics of each server. Of the visible GPUs, the first `gpus` are read, all if None. `remote` returns the values of
+    metrics of each server. `gpus` is how many of the visible GPUs are read, all if None. `remote` returns the values of
     GPUs elsewhere, by GPU and column; those of its first reading get columns. The servers behind `endpoints` do not
     count as other programs.
     """
@@ -222,7 +222,7 @@ def gpu_reader(most: int | None, troubles: list[str]) -> Iterator[tuple[int, Cal
     count = len(ask_gpus(name_of)[:most])
     spawn = multiprocessing.get_context("spawn")  # A fork of this process, which has threads, might hang.
     own_end, reader_end = spawn.Pipe()
-    # A driver's library that crashes ends its process, so the GPUs are read in another one.
+    # A driver's library that crashes ends its process, so a separate process reads the GPUs.
     process = spawn.Process(target=serve_gpu_values, args=(reader_end, count), name="telemetry", daemon=True)
     if count:
         process.start()

@@ -101,7 +101,7 @@ class LoadGenSettings:
         scenario = plan.config.scenario_rules.loadgen
         settings = lg.TestSettings()
         settings.scenario = getattr(lg.TestScenario, scenario)
-        settings.FromConfig("", plan.loadgen_model, scenario, 0)  # mlperf.conf, read only once
+        settings.FromConfig("", plan.loadgen_model, scenario, 0)  # mlperf.conf, which LoadGen itself reads only once
         # A later test can have these values again.
         self._official = {name: getattr(settings, name) for name in CHANGING_SETTINGS}
         if LoadGenSettings.has_read_user_conf:  # LoadGen reads a user.conf only once in a process.
@@ -143,11 +143,10 @@ def ignore(*arguments: object) -> None:
 def run_test(
     mode: Test, settings: lg.TestSettings, sut: SUT, samples: int, folder: Path, watch: Callable[[], None]
 ) -> None:
-    """Run one test to its end. Per-sample logs that LoadGen left empty are deleted.
+    """Run one test to its end, and delete the per-sample logs that LoadGen left empty.
 
     `watch` is called ten times a second on this thread, and may raise an error to give up the test. The process must
-    then be ended, since LoadGen waits in C++ for every answer. An audit.config in `folder` overrides all other
-    settings. Raises LoadGenError if LoadGen fails.
+    then be ended, since LoadGen waits in C++ for every answer. Raises LoadGenError if LoadGen fails.
     """
     settings.mode = lg.TestMode.PerformanceOnly
     if mode == "accuracy":

@@ -178,8 +178,8 @@ class LoadGenSession:
     def watch(self, sut: SUT, folder: Path, total: int | None, least_s: float, offset: float) -> None:
         """Show the progress of a test, and raise an error if the test failed or the run cannot go on.
 
-        `total` is the number of queries, `least_s` the seconds that the test takes at least, and `offset` the
-        `clock_offset` at its start.
+        `total` is the number of queries, `least_s` the test's least length in seconds, and `offset` its first
+        `clock_offset`.
         """
         self.require_time()
         is_timed_by_loadgen = sut.timed and not sut.is_timed_by_client

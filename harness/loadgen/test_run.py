@@ -92,7 +92,7 @@ def has_other_times(requests: Sequence[Request]) -> bool:
     if is_timed_by_client(requests):
         return True
     has_times = any(request.latency_ms is not None for request in requests)
-    # LoadGen was told of an answer to such a request all the same.
+    # LoadGen was told of an answer even if a request failed or got no token.
     has_missing_tokens = any(request.failure or request.first_tokens == 0 for request in requests)
     return has_times and has_missing_tokens
 
@@ -181,7 +181,7 @@ def rate_of_real_tokens(result: TestResult, requests: Iterable[Request], unanswe
     real_tokens = counted_by_loadgen = 0
     for request in requests:
         real_tokens += request.output_tokens
-        is_left_out = result.token_latencies and request.output_tokens <= 1  # LoadGen has no TPOT for it.
+        is_left_out = result.token_latencies and request.output_tokens <= 1  # LoadGen left such an answer out.
         if not is_left_out:
             counted_by_loadgen += request.output_tokens
     counted_by_loadgen += PLACEHOLDER_TOKENS * unanswered
@@ -321,8 +321,8 @@ class TestRun:
     def read(cls, folder: Path, plan: "Plan", engine_concurrency: int | None = None) -> Self:
         """Return the test in a folder, with the client's delay and how many requests the engine computed at once.
 
-        `engine_concurrency` is how many it can compute at once. Raises LogError if the logs cannot be trusted or are of
-        another test, and UsageError if a file is damaged.
+        `engine_concurrency` is the most that the engine can compute at once. Raises LogError for logs that cannot be
+        trusted or are of another test, and UsageError for a damaged file.
         """
         has_own_requests = plan.request_set is not None  # The user's own requests may ask for answers of one token.
         scenario = plan.config.scenario_rules.loadgen
@@ -344,8 +344,8 @@ class TestRun:
     ) -> Self:
         """Return the test in a folder without its plan.
 
-        `scenario` is LoadGen's name of the scenario that the logs must have, or empty for any. Requests with answers of
-        one token are allowed by `may_have_single_tokens`. Raises LogError or UsageError, as `read` does.
+        `scenario` is LoadGen's name of the scenario that the logs must have, or empty for any. `may_have_single_tokens`
+        allows answers of one token. Raises LogError or UsageError, as `read` does.
         """
         result, requests = log.read(folder, scenario, "PerformanceOnly"), read_requests(folder)
         difference = count_difference(folder, result, requests)
@@ -473,9 +473,9 @@ def client_delay(requests: Sequence[Request], plan: "Plan") -> Latency | None:
     None if all requests are sent at once, or one by one by LoadGen.
     """
     if plan.pattern.is_rated:
-        return latency_summary(request.sent_ms for request in requests)  # since a request's scheduled time
+        return latency_summary(request.sent_ms for request in requests)  # from a request's scheduled time
     if plan.concurrency:
-        return latency_summary(gaps_ms(requests))  # since an earlier answer ended
+        return latency_summary(gaps_ms(requests))  # from the end of an earlier answer
     return None
 
 

@@ -88,8 +88,8 @@ def chosen_subjects(text: str) -> list[str]:
 def load_questions(path: Path | None, subjects: Sequence[str], shots: int, limit: int | None, seed: int) -> QuestionSet:
     """Return the questions to ask, and the first `shots` dev questions of each subject as examples.
 
-    They come from the folder `path`, or from the hub if it is None. At most `limit` are asked, drawn at random by
-    `seed`. Raises UsageError if a subject has too few questions, or a file cannot be read.
+    Without a `path`, the questions come from the hub. At most `limit` are drawn at random by `seed`. Raises UsageError
+    if a subject has too few questions, or a file cannot be read.
     """
     source = str(path or HUB)
     test = questions_by_subject(read_rows(path, "test", subjects), subjects)
@@ -113,7 +113,7 @@ def load_questions(path: Path | None, subjects: Sequence[str], shots: int, limit
 def spread_sample(test: QuestionsBySubject, limit: int | None, seed: int) -> list[Question]:
     """Return `limit` questions, or all if it is None, drawn from each subject in proportion to the subject's size.
 
-    The questions of a smaller limit are a part of those of a larger one. They are in the order of subject and number.
+    The questions of a smaller limit are a part of those of a larger one. The order is by subject and number.
     """
     places = []
     for subject, questions in test.items():
@@ -155,8 +155,8 @@ def check_columns(where: str, record: Mapping[str, Any]) -> None:
 def check_question(where: str, record: Mapping[str, Any], number: int) -> Question:
     """Return a row as a question. In the row, the answer may be a letter or an index.
 
-    `number` is the question's index among those of its subject. Raises UsageError, whose message begins with `where`,
-    if the row is not valid.
+    `number` is the question's index in its subject, `where` the row's place in errors. Raises UsageError if the row is
+    not valid.
     """
     check_columns(where, record)
     text, choices, answer = record["question"], record["choices"], record["answer"]
@@ -176,8 +176,7 @@ def check_question(where: str, record: Mapping[str, Any], number: int) -> Questi
 def read_rows(path: Path | None, split: str, subjects: Sequence[str]) -> Iterator[StoredQuestion]:
     """Yield the rows of a split, such as test, from a folder in any known form, or from the hub if `path` is None.
 
-    Rows of other subjects may be among them. Raises UsageError if there is no such folder, or if it has no questions of
-    this split.
+    Rows of other subjects may be among them. Raises UsageError if there are no questions of this split.
     """
     if not path:
         records = download(*MMLU_DATASET, split).to_list()

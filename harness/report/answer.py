@@ -69,7 +69,6 @@ def title_without_speed(summary: Summary) -> str:
         return f"accuracy {summary.gate}"
     text = joined_text(": ", "No result", summary.meta.ended)
     # The tone leaves out levels that were not judged because the machine was busy.
-    # The best load of a run that ended early is below all loads that did not keep their limits.
     kept_levels = [level for level in kept_below_failures(summary.curve) if level.verdict.tone == "good"]
     if kept_levels:
         text += f"; {kept_levels[-1].text} kept its limits until then"

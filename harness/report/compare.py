@@ -180,8 +180,7 @@ def value_text(value: object) -> str:
 def load_runs(folders: Sequence[Path]) -> tuple[list[ComparedRun], list[str]]:
     """Return each finished run among the folders once, and a sentence for each path that was left out.
 
-    Raises UsageError if fewer than two runs are left. A single run is returned only if copies of it were given, since
-    their sentences explain why there is no second run.
+    Raises UsageError if fewer than two runs are left, unless the others were copies.
     """
     runs = []
     reasons = []

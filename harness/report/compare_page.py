@@ -191,7 +191,7 @@ def comparison_answer(runs: Runs, answers: AnswerPair | None) -> ComparisonAnswe
     has_speed = any(run.is_measured for run in runs)
     if answers and not has_speed:  # Any two runs have answers to compare, so two sides are not needed.
         return ComparisonAnswer(answers.words, lines)
-    if are_of_two_sides(comparable_runs, runs):  # Two speeds are needed.
+    if are_of_two_sides(comparable_runs, runs):  # A comparison of speeds needs two sides.
         speed = speed_finding(comparable_runs)
         return ComparisonAnswer(speed.text or NOTHING_TO_COMPARE, lines, has_interval=speed.has_interval)
     if differ_only_in_load(runs):  # The load is known, so the interval of the change is made wide enough for it.
@@ -302,7 +302,7 @@ def score_row(name: str, score: PairedChange, are_equal: bool) -> list[str]:
     """
     verdict = "equal in these samples" if are_equal else "no clear difference"
     excludes_no_change = score.low > 0 or score.high < 0
-    if excludes_no_change and not score.few:  # With few differing samples, the interval cannot show it.
+    if excludes_no_change and not score.few:  # The interval of few differing samples shows nothing.
         verdict = "differs"
     before, after = number(score.before, 6), number(score.after, 6)
     interval = f"{score.low:+.4f} to {score.high:+.4f}"
@@ -360,7 +360,7 @@ def compared_sides(means: Mapping[str, float], metric: Metric) -> tuple[str, str
     """Return the names of the two sides to compare: the basis, and the side that is compared with it.
 
     `means` has the mean of the metric of each side, in order. Of more than two sides, the fastest is compared with the
-    first, or with the next fastest if it is the first.
+    first or, if the fastest is the first, with the next fastest.
     """
     first, second, *further = means
     if not further:
@@ -488,10 +488,10 @@ def difference(runs: Runs) -> str:
 
 
 def best_reference(runs: Runs) -> tuple[int, list[str]]:
-    """Return the index of the run that can be compared with the most others, and for each run why it cannot be
-    compared.
+    """Return the index of the run that can be compared with the most others, and why each run cannot be compared with
+    it.
 
-    A reason is empty if the run can be compared with the reference, and for the reference itself.
+    A reason is empty if the run can be compared, and for the reference itself.
     """
     reasons_by_reference = [reasons_against(reference, runs) for reference in range(len(runs))]
     reason_counts = [sum(map(bool, reasons)) for reasons in reasons_by_reference]

@@ -116,7 +116,7 @@ def copy_logs(folder: Path, copy: Path, digests: Mapping[str, str]) -> None:
         original = claims.as_written(path, digests.get(str(name)))
         if original is None:  # The file is taken as it is stored.
             (copy / name).symlink_to(path.resolve())
-        else:  # A copy may have other line ends, for example. The original text is restored.
+        else:  # The stored text has other line ends, for example.
             (copy / name).write_bytes(original)
 
 
@@ -154,10 +154,10 @@ def fields_of_logs(outcome: Outcome) -> dict[str, object]:
 
 
 def score_again(folder: Path, facts: RunFacts) -> str:
-    """Score the answers of an accuracy test again, and write the new scores in place of the old ones.
+    """Score the answers of an accuracy test in a copy of the run again, and replace the scores in its `folder`.
 
-    `folder` is that of the test in a copy of the run. Returns why the answers cannot be scored here; empty if they can,
-    or if the run has no scores. Raises BenchmarkError for a damaged log.
+    Return why the answers cannot be scored here; empty if they can, or if the run has no scores. Raises BenchmarkError
+    for a damaged log.
     """
     scores = files.read_if_any(folder / accuracy.SCORES_FILE, accuracy.ScoresFile)
     if not scores:

@@ -26,7 +26,7 @@ def card_limits(report: RunReport) -> Iterator[Section]:
         outcome = f"{number(headline.percent, 2)} % of {number(headline.limit, 3)} {headline.quantity}"
         blocks += [limit_comparison.comparison_table(rows), SOURCE_NOTE]
     blocks += [f"Not computed: {fact}." for fact in limits.missing]
-    kernels = limit_comparison.gap_kernels(report.summary.run.profile)  # They explain the gap.
+    kernels = limit_comparison.gap_kernels(report.summary.run.profile)  # for the gap between limit and value
     if kernels:
         blocks.append(kernels)
     if blocks:

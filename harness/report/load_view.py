@@ -326,7 +326,7 @@ class LoadPicture(NamedTuple):
         """
         loads = loads_of(summary)
         unit = loads[0].test.unit if loads else ""
-        kinds = ("latency", "tpot") if unit == Sequential.unit else ("ttft", "tpot")  # for queries one after the other
+        kinds = ("latency", "tpot") if unit == Sequential.unit else ("ttft", "tpot")
         limits = {kind: getattr(run_limits, kind, None) for kind in kinds}
         axes = latency_axes(loads, limits)
         if not axes:

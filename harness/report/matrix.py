@@ -51,8 +51,8 @@ class Matrix(NamedTuple):
     def of(cls, summaries: Sequence[Summary], axes: Sequence[str], reference: str = "") -> "Matrix":
         """Return a matrix with a cell for each run, or for each level of a run if an axis is the batch.
 
-        A level is a number of requests in flight or a batch size. Raises UsageError for an axis that is named twice or
-        that a run lacks, and if no run has the label of the reference.
+        A level is a number of requests in flight or a batch size. Raises UsageError for an axis that cannot be used, or
+        an unknown reference.
         """
         if len(set(axes)) < len(axes):
             raise UsageError(f"--matrix {','.join(axes)}: an axis is named twice.")

@@ -158,7 +158,7 @@ FAR_LIMIT_RATIO = 3  # a limit beyond so many times the largest value is left ou
 def latency_panels(requests: Sequence[Request], result: Outcome, headline: str) -> list[Panel]:
     """Return a panel for each latency that is known (of whole queries, TTFT, TPOT): its cumulative distribution.
 
-    The panel marks the p99, or the p90 if `headline`, the metric by which the run is judged, is that of its latency.
+    The panel marks the p99, or the p90 if that is `headline`, the metric by which the run is judged.
     """
     values = {
         "latency": latencies_of_queries(requests, result.details.samples_per_query),

@@ -93,10 +93,11 @@ def line_of_run(
 
 
 def strip_of(scenario: str, device: str, count: int, rate: float, unit: Unit) -> Strip | None:
-    """Return the layout of a chart of the published results in one unit: a line for each device, and one for this run.
+    """Return the layout of a chart of the published results in one unit, with a line for each device and this run, or
+    None.
 
-    None if there are no results. `device` is the accelerator as its driver names it, `count` the number of
-    accelerators, 0 for CPUs. `rate` is that of all accelerators, or 0 for no line of the run.
+    `device` is the accelerator as its driver names it, `count` the number of accelerators, 0 for CPUs. `rate` is that
+    of all accelerators, or 0 if the run gets no line.
     """
     results = results_of(scenario, unit, on_cpu=not count)  # the fastest first
     if not results:

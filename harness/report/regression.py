@@ -324,7 +324,7 @@ def judge_change(condition: Condition, change: Change, before: str, after: str) 
     """
     judged_change = change
     if change.basis == ONE_RUN_EACH:
-        judged_change = change._replace(low=change.mean, high=change.mean)  # The scatter is not known.
+        judged_change = change._replace(low=change.mean, high=change.mean)  # The scatter of one run is not known.
     side_of_bound = judged_change.verdict(condition.bound)
     if side_of_bound == "unclear":
         # The remedy depends on what the interval is of: runs, or the samples of a score.
@@ -388,15 +388,12 @@ def judge_answer_pair(condition: Condition, answers: AnswerPair) -> Judgement:
 
 
 def judge_score(condition: Condition, answers: AnswerPair, name: str) -> Judgement:
-    """Return the judgement of the score `name`: by its value, or by its change with an interval from a paired
-    bootstrap.
-
-    NOT JUDGED if the score is not a mean over samples (gen_len), if its change is from 0, or if the samples are too few
-    for a FAIL.
+    """Return the judgement of the score `name`: by its value, or by its change with a bootstrap interval over the
+    samples.
     """
     score = answers.scores.get(name)
     if score is None:
-        return not_judged(condition, "it is not a mean over samples, so its change has no interval")
+        return not_judged(condition, "it is not a mean over samples, so its change has no interval")  # such as gen_len
     before, after = number(score.before, 6), number(score.after, 6)
     if not condition.is_of_change:
         return judge_worst(condition, [score.after], before, after)

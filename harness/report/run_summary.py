@@ -77,8 +77,8 @@ def result_deviations(
 ) -> Iterator[Statement]:
     """Yield why the result is not comparable with MLPerf's, apart from the settings. Each reason is given once.
 
-    `reports_cache_hits`: before the tests, the server reported how many tokens came from its cache. `ended_reason` is
-    None if the run is complete.
+    `reports_cache_hits` says that the server reported, before the tests, how many tokens came from its cache.
+    `ended_reason` is None if the run is complete.
     """
     texts = [*unfinished_texts(run, mode, ended_reason), *accuracy_texts(run)]
     if run.performance:

@@ -40,8 +40,8 @@ def find_run(words: Sequence[str], results_dir: Path, rule: str) -> Path:
 def find_runs(word: str, results_dir: Path, with_failed: bool = False) -> list[Path]:
     """Return the folders that a word names: a path, a run's id or `latest` in `results_dir`, or a label.
 
-    A label names its complete runs, oldest first, or else its runs with results. With `with_failed`, it names all of
-    its runs. Raises UsageError if the word names no run.
+    A label names its complete runs, oldest first, or else its runs with results. With `with_failed`, a label names all
+    of its runs. Raises UsageError if the word names no run.
     """
     with suppress(OSError):
         mend_latest(results_dir)  # A link that leads nowhere is mended.

@@ -126,8 +126,7 @@ def read_run(path: Path) -> SubmittedRun:
 def entries_of_runs(paths: Sequence[Path]) -> list[Entry]:
     """Return the entries that the runs in these folders make up: one for each pair of category and scenario.
 
-    Raises UsageError if a run is not finished, if an entry is incomplete, or if the runs are of several rounds of
-    MLPerf.
+    Raises UsageError if a run is not finished, if an entry is incomplete, or for several rounds of MLPerf.
     """
     groups = dict[str, list[SubmittedRun]]()
     for path in paths:
@@ -144,8 +143,8 @@ def entries_of_runs(paths: Sequence[Path]) -> list[Entry]:
 def join_runs(runs: Sequence[SubmittedRun], label: str) -> Entry:
     """Return one entry from the runs of its scenario, each of which has at least one of the entry's tests.
 
-    `label` names the entry in errors. Raises UsageError if the accuracy or the performance test is missing, if several
-    runs have the same test, or if the runs differ in system or settings.
+    `label` names the entry in errors. Raises UsageError if a test other than TEST06 is missing, if several runs have
+    the same test, or if the runs differ in system or settings.
     """
     run_by_test = dict[Test, SubmittedRun]()
     for test in MODE_FOLDERS:

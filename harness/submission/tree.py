@@ -39,8 +39,8 @@ def build(entries: Sequence[Entry], description: Description, system: str, out: 
     """Write the submission of one system into `out` and return the folder division/submitter in it.
 
     `system` names the system in paths. `description` is complete, with submitter and division. Other systems in `out`
-    stay. Raises UsageError, and leaves `out` unchanged, if the system is there already, if a name cannot be that of a
-    folder, or if a file of a run is missing or does not fit.
+    stay. Raises UsageError if the system is there already, or if a name or a file of a run cannot be used; `out` is
+    then unchanged.
     """
     check_folder_name("--system", system)
     check_folder_name("--submitter", description["submitter"])

@@ -70,8 +70,7 @@ def load(config: RunConfig, tokenizer: Tokenizer, count: int) -> Library:
 
 
 def stored_articles(config: RunConfig) -> tuple[list[Article], str]:
-    """Return all articles of the run's data, and the name of their source. Raises UsageError if the data cannot be
-    read.
+    """Return all articles of the run's data, and their source. Raises UsageError if the data cannot be read.
 
     The data are the user's, or else the model's, as the demo has them, or else MLPerf's, which are downloaded.
     """
@@ -273,8 +272,7 @@ def checked_articles(items: Sequence[object], source: str, keys: tuple[str, str]
 def checked_article(item: object, where: str, keys: tuple[str, str]) -> Article:
     """Return the article of a record, which `where` names in errors. `keys` are those of the article and the summary.
 
-    Raises UsageError if the record is no object, if article or summary is no valid text, or if `tok_input` is given and
-    is no list of token ids.
+    Raises UsageError if article or summary is no valid text, or if `tok_input` is no list of token ids.
     """
     if not isinstance(item, dict):
         raise UsageError(f"{where} is not an object.")

@@ -242,8 +242,8 @@ def most_answer_tokens(request: StoredRequest, config: RunConfig, tokenizer: Tok
 def prompt_tokens(request: StoredRequest, tokenizer: Tokenizer, where: str, as_messages: bool = False) -> TokenIds:
     """Return a request's prompt as token ids. `where` names the request in errors.
 
-    With `as_messages`, a conversation also keeps its messages, for a server that has a chat template of its own. Raises
-    UsageError if the model lacks a given token, or if its chat template refuses the conversation.
+    With `as_messages`, a conversation also keeps its messages, for a server with its own chat template. Raises
+    UsageError if the model lacks a token, or if its chat template refuses the conversation.
     """
     prompt = request.prompt
     if isinstance(prompt, str):

@@ -62,14 +62,14 @@ def line_rows(text: str, is_unparsed: bool = False) -> list[RequestRow]:
 def rows_of(path: Path, text: str, names: tuple[str, ...]) -> RequestRows:
     """Return the rows of a file's text: the lines of a text file, the rows of a table, or the records of JSON.
 
-    JSON is a list of records, or an object in each line. `names` are columns of which a table must have at least one.
-    Raises UsageError if the text cannot be read in its form.
+    `names` are columns of which a table must have at least one. Raises UsageError if the text cannot be read.
     """
     suffix = Path(path.name.removesuffix(".gz")).suffix.lower()
     if suffix in TEXT_SUFFIXES and not is_json(text):
         return RequestRows(line_rows(text), "line")
     if suffix in TABLE_SUFFIXES and not is_json(text):
         return RequestRows([*table_rows(path, text, names)], "line")
+    # JSON is a list of records, or an object in each line.
     if text.lstrip().startswith("["):
         records = parse_text(text, str(path))
         assert isinstance(records, list)  # JSON that begins with a bracket is a list

@@ -148,7 +148,7 @@ def refuse_unsent_keys(item: Mapping[str, object], where: str) -> None:
         neutral_values = NEUTRAL_VALUES.get(name.lower())
         if neutral_values is None:  # The key is no setting that this program knows.
             continue
-        if is_neutral(value, neutral_values):  # This program's requests have the value anyway.
+        if is_neutral(value, neutral_values):  # Every request has this value anyway.
             continue
         raise UnsentKeyError(
             f"{where}: {name} {value!r:.40} is not sent: every answer is greedy, by its prompt alone: remove the key."
@@ -178,7 +178,7 @@ def unread_keys(item: Mapping[str, object], read: Iterable[str]) -> list[str]:
         lower_name = name.lower()
         if value is None or name in read or lower_name in read or lower_name in HARMLESS_KEYS:
             continue
-        if lower_name in NEUTRAL_VALUES and is_neutral(value, NEUTRAL_VALUES[lower_name]):  # It changes nothing.
+        if lower_name in NEUTRAL_VALUES and is_neutral(value, NEUTRAL_VALUES[lower_name]):  # a value without effect
             continue
         unread.append(name)
     return unread

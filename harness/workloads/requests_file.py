@@ -105,7 +105,7 @@ def read_rows(path: Path, rows: RequestRows, column: str) -> StoredRequests:
     """Return the requests of rows: one for each row, or one for each turn of a conversation.
 
     `column` is the key of the prompt, if the user named one. Rows without a request are left out and counted. Raises
-    UsageError if too many rows or all are left out, or if a key would change a request but is not sent.
+    UsageError if too many rows have none, or if a key would change a request but is not sent.
     """
     good_rows, faults = readable_rows(path, rows, column)
     requests = list[StoredRequest]()
@@ -156,8 +156,7 @@ def readable_rows(path: Path, rows: RequestRows, column: str) -> tuple[list[Read
 
 
 def read_row(row: RequestRow, where: str, column: str) -> ReadRow:
-    """Return the requests of a row (a prompt, an object with a prompt, or a conversation), and its keys that were not
-    read.
+    """Return the requests of a row (a prompt, an object or a conversation), and the keys that were not read.
 
     `column` is the key of the prompt if the user named one. `where` is the row's place, for errors. Raises UsageError
     if the row is no request, UnsentKeyError if a key would change the request but is not sent.
@@ -203,7 +202,7 @@ def plain_row(item: object, number: int, where: str, column: str) -> ReadRow:
     """Return the request of a row that holds one prompt, with the row's keys that were not read.
 
     `number` is the row's, `where` its place in errors, and `column` the key of the prompt if the user named one. Raises
-    UsageError if the row holds no prompt, or several.
+    UsageError unless the row holds one prompt.
     """
     if not isinstance(item, dict):
         raise UsageError(f"{where}: not an object with a prompt.")
@@ -273,8 +272,8 @@ def with_system(dialog: Dialog, system: str, where: str) -> Dialog:
 def chat_turns(dialog: Dialog, number: int, where: str) -> Iterator[StoredRequest]:
     """Yield a request for each of the user's messages, with all messages before it, and the recorded answer, if any.
 
-    All have the row's `number`. `where` names the row in errors. Raises UsageError for an unknown role, or for a key
-    that would change the request but is not sent.
+    `number` is the row's, `where` its place in errors. Raises UsageError for an unknown role, or for a key that would
+    change the request but is not sent.
     """
     check_roles(dialog, where)
     for index, message in enumerate(dialog):
@@ -383,8 +382,8 @@ def checked_text(value: object, where: str, name: str = "prompt") -> str:
 def checked_chat(value: object, where: str) -> Chat:
     """Return the messages of a chat, each with only its role and its content as text.
 
-    `where` names the row in errors. Raises UsageError if the value is no chat that ends with the user's message, or if
-    a message has a key that would change the request but is not sent.
+    `where` names the row in errors. Raises UsageError if the value is no chat, or if a message has a key that would
+    change the request but is not sent.
     """
     if not is_dialog(value):
         raise UsageError(f"{where}: messages is not a list of objects with role and content.")

@@ -34,18 +34,18 @@ class Salt(NamedTuple):
         """
         if parts.salt == "start":
             return cls(vocabulary, offset=0, is_at_start=True)
-        # Even without a salt, a prompt gets one when it is sent again, in place of tokens after the prefix.
+        # Without --salt, a prompt gets a salt only when it is sent again, in place of tokens after the prefix.
         is_unwanted = parts.salt == "none"
         return cls(vocabulary, offset=parts.prefix_len, is_at_start=False, replaces_tokens=is_unwanted)
 
     def add_to(self, prompt: Sequence[int], order: int, conversation: int, round: int) -> TokenIds:
         """Return a prompt with its salt: random tokens that make it unlike other prompts.
 
-        A salt at the start differs in each request, any other in each `conversation` and each round. `order` is the
-        position of the request in the test, `round` says how often the sample was sent before.
+        `order` is the position of the request in the test, and `round` says how often the sample was sent before.
         """
         if self.replaces_tokens and not round:  # The prompt is random, and so unlike others until it is sent again.
             return [*prompt]
+        # A salt at the start differs in each request, any other salt in each conversation and round.
         key = f"conversation {conversation}, round {round}"
         if self.is_at_start:
             key = f"request {order}"
@@ -90,7 +90,7 @@ class Library:
         """Return the token ids of sample `index`, and the most tokens that its answer may have.
 
         `order` is the position of the request in the test, and `round` says how often the sample was sent before. The
-        limit of the answer is None if all answers have the same limit.
+        second result is None if all answers have the same limit.
         """
         token_ids = self.prompts[index]
         if self.salt:

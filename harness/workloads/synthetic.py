@@ -158,7 +158,7 @@ def typical_prompt_length(profile: WorkloadProfile) -> float:
 def draw_conversations(
     profile: WorkloadProfile, random: Random, vocabulary: Sequence[int], count: int
 ) -> tuple[list[TokenIds], list[int], list[int] | None]:
-    """Return `count` prompts, the lengths of their answers, and the number of the conversation of each prompt.
+    """Return `count` prompts, the lengths of their answers, and the number of each prompt's conversation.
 
     The conversations are None if each has only one turn. A conversation begins with one of the profile's prefixes.
     """
@@ -170,7 +170,7 @@ def draw_conversations(
         question = random.choices(vocabulary, k=profile.input_len.draw(random))
         prompt = [*history, *question]
         answer_length = profile.output_len.draw(random)
-        answer = random.choices(vocabulary, k=answer_length)  # The model's is not known yet.
+        answer = random.choices(vocabulary, k=answer_length)  # The model's answer is not known yet.
         history = [*prompt, *answer]
         prompts.append(prompt)
         new_tokens.append(answer_length)

@@ -25,8 +25,8 @@ from harness.workloads.traces import Recorded, Trace, read_trace
 def replay_trace(config: RunConfig, trace: Trace) -> tuple[Replay, list[float]]:
     """Return a description of a trace's arrivals, and the seconds from its first request to each request.
 
-    The times are scaled to a given --server-target-qps, and end with --min-duration. Raises UsageError if the scaled
-    trace ends before that, or if fewer than two requests are left.
+    The times are scaled to a given --server-target-qps, and end with --min-duration. Raises UsageError if the trace is
+    too short.
     """
     begin_s = trace.requests[0].at_s
     speedup = 1.0
