@@ -102,10 +102,9 @@ def parse_arrivals(text: str) -> tuple[Shape, Numbers] | None:
 
 @lru_cache(maxsize=4)  # A run asks often for the times of the same few tests.
 def arrival_times(text: str, rate: float, seconds: float, seed: int) -> tuple[float, ...]:
-    """Return the times at which requests arrive, in seconds from the first one.
+    """Return the times at which requests arrive, in seconds from the first one. Only the last is at `seconds` or later.
 
-    Only the last one is at `seconds` or later. `text` is a shape such as "gamma:2", and `rate` the mean in requests a
-    second. Raises UsageError for too many requests.
+    `text` is a shape such as "gamma:2", `rate` the mean in requests a second. Raises UsageError for too many requests.
     """
     parsed = parse_arrivals(text)
     assert parsed is not None  # callers pass a shape, not a file

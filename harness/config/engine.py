@@ -44,7 +44,7 @@ class EngineState:
 def checked_engine_arg(text: str) -> str:
     """Return an engine argument (KEY=VALUE) unchanged. The secrets in its value are masked in all output from now on.
 
-    Raises UsageError if the argument does not have this form, or if its value is too large.
+    Raises UsageError if the argument cannot be used.
     """
     key, equals, value = text.partition("=")
     require(key.isidentifier() and bool(equals), "--engine-arg", "KEY=VALUE", text)

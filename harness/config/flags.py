@@ -148,7 +148,7 @@ class Settings(BaseModel):
         """Return the value of a setting as pydantic should read it.
 
         Raises UsageError for control characters or a misplaced address, and ValueError without a text for a value that
-        pydantic would misread. `first_mistake` then names the allowed values.
+        pydantic would misread.
         """
         name = str(info.field_name)
         types = types_of(cls, name)

@@ -98,7 +98,7 @@ class PromptParts(Settings):
 def lengths(name: str, given: object) -> Lengths:
     """Return the lengths that a text describes: N, N~S or N~S:LOW-HIGH, with N the median and S the spread.
 
-    Raises UsageError, whose message begins with `name`, if the text has another form or a number is out of bounds.
+    Raises UsageError if the text has another form or a number is out of bounds.
     """
     match = re.fullmatch(LENGTHS_PATTERN, str(given))
     if match:

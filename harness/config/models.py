@@ -79,7 +79,7 @@ class ModelSpec(NamedTuple):
     def task(self, category: str, scenario: str) -> Task:
         """Return the number of samples in a category, the reference scores for the answers, and the minimum duration.
 
-        `category` is a key of OFFICIAL_TASKS and of the model's own file of reference scores, if it has one.
+        `category` is a key of OFFICIAL_TASKS.
         """
         if self.references is None:
             return replace(OFFICIAL_TASKS[category], min_duration_s=SCENARIOS[scenario].min_duration_s)

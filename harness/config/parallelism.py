@@ -29,7 +29,7 @@ def parallelism(config: EngineConfig, gpus: Sequence[GPU], weight_bytes: int) ->
 def fewest_gpus(config: EngineConfig, gpus: Sequence[GPU], weight_bytes: int) -> int:
     """Return the fewest GPUs, a power of two, that hold one copy of the weights in WEIGHTS_SHARE of vLLM's memory.
 
-    Raises UsageError if the GPUs that are available for a copy do not hold the weights.
+    Raises UsageError if the available GPUs do not hold the weights.
     """
     fixed_copies = config.data_parallel_size
     # Copies on other hosts take none of these GPUs. Otherwise each copy may use only an equal part of the GPUs.

@@ -147,7 +147,7 @@ class LoadPattern:
     def steady_concurrency(self, plan: Load, engine: int | None) -> int | None:
         """Return how many requests are in flight between the ramp at the beginning of a test and the drain at its end.
 
-        None if the number varies or is not known. `engine` is how many requests the engine computes at once.
+        None if unknown, or if the number varies. `engine` is how many the engine computes at once.
         """
         varies_with_arrivals = not self.is_full
         if varies_with_arrivals:
@@ -364,8 +364,8 @@ class ClosedLoop(LoadPattern):
     def settings(self, plan: Load) -> LoadGenSettingValues:
         """Return the LoadGen settings of one test, with a much higher rate than expected.
 
-        LoadGen issues as many queries as the rate makes in the minimum duration, all at once. The client, which sends
-        only some at a time, must not run out of queries.
+        LoadGen issues as many queries as the rate makes in the minimum duration. The client must not run out of
+        queries.
         """
         values = super().settings(plan)
         if plan.target_qps:

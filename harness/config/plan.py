@@ -143,8 +143,7 @@ class Plan(Load):
     def schedule(self) -> tuple[float, ...]:
         """The times at which queries are due, in seconds from the start, for arrivals of a shape such as "gamma:2".
 
-        The last time is the first that is not before the minimum duration. Empty for other arrivals, or if the rate is
-        not known yet.
+        Empty for other arrivals, or if the rate is not known yet.
         """
         name, rate = self.config.arrivals, self.target_qps
         if name is None or rate is None or self.replay:
@@ -199,7 +198,7 @@ class Plan(Load):
     def duration_problem(self) -> str | None:
         """The reason why the performance test has too few queries to be VALID at its rate, in words.
 
-        None if it has enough, if their number is not known, or if the test has no such minimum.
+        None if it has enough, or if their number is not known or not judged.
         """
         is_judged = isinstance(self.pattern, Poisson) and self.config.mode != "accuracy"
         if not (is_judged and self.queries and self.queries < SURE_QUERIES):

@@ -78,10 +78,7 @@ def stored_formats(config: EngineConfig) -> tuple[StoredFormat, ...]:
 
 
 def group_format(group: Mapping[str, object], method: str) -> StoredFormat:
-    """Return the format of a group of layers, as compressed-tensors and ModelOpt describe it.
-
-    Its name is the number type with its bits, such as fp8, or the method's name if the bits are not known.
-    """
+    """Return the format of a group of layers, as compressed-tensors and ModelOpt describe it, such as fp8."""
     weights = dict_or_empty(group, "weights")
     inputs = dict_or_empty(group, "input_activations")
     activations = WEIGHTS_ALONE

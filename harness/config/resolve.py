@@ -71,7 +71,7 @@ def run_seeds(config: RunConfig) -> mlperf.Seeds:
 def sample_count(config: RunConfig, task: mlperf.Task, replay: Replay | None, notes: list[str]) -> int:
     """Return how many samples the run uses: as many as the user asked for, else all of the task.
 
-    Adds a note to `notes` if a trace has fewer. Raises UsageError if any other data set has fewer.
+    Raises UsageError if a data set has fewer. A trace may have fewer, with a note in `notes`.
     """
     count = config.sample_limit or task.samples
     if count <= task.samples:
@@ -87,7 +87,7 @@ def least_duration_s(
 ) -> float:
     """Return the minimum duration in seconds: the user's, or else that of the trace or of the task.
 
-    The task's duration is reduced in proportion if only `count` of MLPerf's samples are used, with a note in `notes`.
+    The task's duration is reduced in proportion if only `count` samples are used, with a note in `notes`.
     """
     given_s = None if config.min_duration == "auto" else config.min_duration
     if request_set and request_set.replay:  # A trace may end before the user's or the task's duration.

@@ -14,8 +14,8 @@ from harness.core.web_addresses import is_usable
 def check_addresses(addresses: Sequence[str], name: str = "--endpoint") -> tuple[str, ...]:
     """Return the addresses without slashes at their ends. From now on, possible keys in their paths are masked.
 
-    Raises UsageError if an address may hold a secret, is not usable, or is given twice. The message begins with the
-    flag `name` and never holds a password.
+    Raises UsageError if an address may hold a secret, is not usable, or is given twice. The message never holds a
+    password.
     """
     plain_addresses = tuple(join_url(address.rstrip("/"), path="") for address in addresses)
     for address in plain_addresses:

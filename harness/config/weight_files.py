@@ -27,8 +27,7 @@ LARGEST_HEADER = 100 * MIB  # the largest header of a safetensors file that the 
 def weight_files(folder: Path, name: str, is_loaded: bool) -> list[Path]:
     """Return the existing files of a folder's weights that an engine would load: those of the first format found.
 
-    If `is_loaded`, UsageError is raised for a file that is missing, cut short, or a pointer of Git LFS. `name` is the
-    user's name of the model.
+    If `is_loaded`, UsageError is raised for a file that is missing, cut short, or a pointer of Git LFS.
     """
     for suffix, index, whole in FORMATS:
         files_of_format = loaded_files(folder, suffix, index, whole)
@@ -43,7 +42,7 @@ def weight_files(folder: Path, name: str, is_loaded: bool) -> list[Path]:
 def loaded_files(folder: Path, suffix: str, index: str, whole: str) -> list[Path]:
     """Return the files of one format that an engine would load, with any that should exist but do not.
 
-    If the folder has the file `index`, the files are the shards (the parts of one set of weights) that it lists.
+    The file `index` lists the shards: the parts of one set of weights.
     """
     if index and (folder / index).is_file():
         return [folder / shard for shard in shards_of(folder / index)]

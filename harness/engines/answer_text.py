@@ -82,7 +82,7 @@ def thought_text(chat: Mapping[str, object]) -> str:
 def whole_characters(texts: Iterable[str]) -> tuple[str, str]:
     """Return the texts of messages joined into one, and half a character if the joined text ends with one, else "".
 
-    Some servers cut text into UTF-16 units, so that an emoji comes in two messages, with half a surrogate pair in each.
+    Some servers cut an emoji in two: each message has half of its surrogate pair in UTF-16.
     """
     text = "".join(texts)
     if not ANY_HALF.search(text):

@@ -67,8 +67,7 @@ TEXT_SHARE = 0.9  # encoding an engine's text here gives at least this share of 
 def extra_headers() -> dict[str, str]:
     """Return the headers that the user adds to every request, as lines in the variable ENDPOINT_HEADERS.
 
-    Raises UsageError for a line that is no header, or for a header that this program sets itself. The message never
-    shows a value, which may be secret.
+    Raises UsageError for a line that cannot be used. The message never shows a value, which may be secret.
     """
     headers = {}
     for number, line in enumerate(environ.get(HEADERS_VARIABLE, "").splitlines(), 1):
@@ -86,8 +85,8 @@ def extra_headers() -> dict[str, str]:
 def connect(config: run.RunConfig, with_credentials: bool = True) -> ClientSession:
     """Return a session with the key, headers and proxy of the environment, which notes when each request is sent.
 
-    Must be called on an event loop. `with_credentials` is False for a host that must not see the key and the headers.
-    Raises UsageError if the key, a header or the proxy cannot be used.
+    Must be called on an event loop. `with_credentials` is False for a host that must not see the key. Raises UsageError
+    if a value cannot be used.
     """
     key = environ.get(KEY_VARIABLE, "")
     if not (key.isascii() and key.isprintable()):

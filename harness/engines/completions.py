@@ -95,8 +95,7 @@ def end_kind(word: str) -> str | None:
 def completion_chunk(data: Message | bytes, address: str) -> CompletionChunk:
     """Return the part of an answer in one message, which is JSON or already parsed.
 
-    Raises ServerFullError if the message says that the server is full, and EndpointError if it reports another error,
-    is no completion, or says that the answer was broken off.
+    Raises ServerFullError if the message says that the server is full, and EndpointError for any other error or damage.
     """
     try:
         message = read_message(data) if isinstance(data, bytes) else data

@@ -73,8 +73,8 @@ class OpenAI(Engine):
     ) -> None:
         """Prepare the client. No request is sent before `load`, which finds out what the servers are.
 
-        The servers must serve contexts of `max_model_len` tokens. `processes` is the number of client processes to
-        start: 0 chooses by the machine's cores, and with 1 this process is the client.
+        The servers must serve contexts of `max_model_len` tokens. `processes` is the number of client processes: 0
+        chooses by the machine's cores, and 1 starts none.
         """
         super().__init__(sampling=sampling or Sampling(config.max_new_tokens))
         self.loop = uvloop.new_event_loop()
@@ -212,9 +212,10 @@ class OpenAI(Engine):
         return form.ids_out and all(chunk.ids is not None for chunk in chunks if chunk.text)
 
     async def _first_reply(self, address: str, body: bytes) -> tuple[int, bytes, str]:
-        """Send a request until the server is not busy, or for BUSY_S seconds. Return the last reply.
+        """Send a request until the server is not busy, or for BUSY_S seconds.
 
-        That is its status, its page (only the reason in it, unless the status is 200), and its WWW-Authenticate header.
+        Return the last reply's status, its page (only the reason unless the status is 200), and its WWW-Authenticate
+        header.
         """
         until = time.monotonic() + BUSY_S
         while True:
@@ -385,8 +386,8 @@ class OpenAI(Engine):
 def check_status(address: str, status: int, page: bytes, challenge: str) -> None:
     """Raise an error if a server did not answer a completion request with status 200.
 
-    After a RefusedError, another form of the request may work, after a UsageError none will. `challenge` is the header
-    WWW-Authenticate, `page` the reply or its reason.
+    After a RefusedError, another form of the request may work. `challenge` is the header WWW-Authenticate, `page` the
+    reply or its reason.
     """
     if status == 200:
         return

@@ -64,7 +64,7 @@ def read_usage(usage: object) -> StatedUsage | None:
     """Return a server's counts of one answer, from its `usage`. None if that is no object.
 
     Some servers leave tokens out: from the output what the model thinks (`reasoning`), from the prompt what was read
-    from a cache or written to it. The server's total shows which tokens are missing, and these are added.
+    from a cache or written to it. The server's total shows which tokens are missing.
     """
     if not isinstance(usage, dict):
         return None

@@ -96,8 +96,7 @@ def extra_args(config: EngineConfig) -> dict[str, object]:
 def find_unsupported(arguments: Collection[str], variables: Iterable[str], copies: int) -> str:
     """Return which of these engine arguments and environment variables the installed vLLM does not support, in words.
 
-    Empty if all are supported. `copies` is the number of copies of the model. Only variables of vLLM (VLLM_...) are
-    judged.
+    Empty if all are supported. `copies` is the number of copies of the model.
     """
     known, missing = vllm_source.arguments(), []
     for name in arguments:

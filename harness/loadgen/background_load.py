@@ -301,8 +301,8 @@ def watch_others(
 ) -> Iterator[BackgroundLoad]:
     """Measure what other programs use while the block runs. Yield the result, which is complete after the block.
 
-    `busy_gpus` are those whose memory other programs used before the engine started. `has_gpus` says that GPUs compute
-    the answers. Servers behind `endpoints` do not count as other programs.
+    `busy_gpus` had other programs before the engine started. `has_gpus` says that GPUs compute the answers. Servers
+    behind `endpoints` do not count as other programs.
     """
     servers = servers_here(endpoints)
     load = BackgroundLoad(gpus=list(busy_gpus), unknown=servers.unknown)

@@ -60,9 +60,10 @@ GpuQuery = Callable[[NVML, GPUHandle], Measured]  # raises an exception if the G
 
 
 def counter_rate(field: int) -> GpuQuery:
-    """Return a function that reads how fast a GPU's counter increases, in GB/s, since the function was last called.
+    """Return a function that reads how fast a GPU's counter, in KiB, increases: in GB/s, since the function's last
+    call.
 
-    `field` is an NVML field in KiB. The function gives None at its first call for a GPU, and after a reset.
+    The function gives None at its first call for a GPU, and after a reset.
     """
     before = dict[int, tuple[float, int]]()  # the time and the count of the last call, by GPU
 
@@ -84,7 +85,7 @@ def counter_rate(field: int) -> GpuQuery:
 def null_if_split(read: GpuQuery) -> GpuQuery:
     """Return a function that reads a value as `read` does, but returns None for a split GPU (MIG).
 
-    Drivers report no load, or 0, for a split GPU, and the power of the whole card, on which others may compute.
+    For a split GPU, drivers report no load, and the power of the whole card.
     """
 
     def read_unless_split(nvml: NVML, handle: GPUHandle) -> Measured:
@@ -195,8 +196,7 @@ def record_machine(
 
     Yield the messages about what went wrong, complete once the block has ended. `prometheus_metrics` returns the
     metrics of each server. `gpus` is how many of the visible GPUs are read, all if None. `remote` returns the values of
-    GPUs elsewhere, by GPU and column; those of its first reading get columns. The servers behind `endpoints` do not
-    count as other programs.
+    GPUs elsewhere, by GPU and column. The servers behind `endpoints` do not count as other programs.
     """
     recorder = MachineRecorder(path, prometheus_metrics, gpus, remote, endpoints)
     if not wanted:

@@ -146,7 +146,7 @@ def run_test(
     """Run one test to its end, and delete the per-sample logs that LoadGen left empty.
 
     `watch` is called ten times a second on this thread, and may raise an error to give up the test. The process must
-    then be ended, since LoadGen waits in C++ for every answer. Raises LoadGenError if LoadGen fails.
+    then be ended, since LoadGen cannot be stopped. Raises LoadGenError if LoadGen fails.
     """
     settings.mode = lg.TestMode.PerformanceOnly
     if mode == "accuracy":

@@ -320,8 +320,7 @@ def check_verdict(values: Entries, verdict: str | None, failed: Sequence[Check])
 def latency(values: Entries, edge: str, percentile: str) -> Latency | None:
     """Return the minimum, mean, maximum and percentiles of a kind of latency, such as TTFT, in milliseconds.
 
-    None if the log lacks one of them. In the key `edge`, {} stands for "min", "mean" or "max", in the key `percentile`
-    for the percentile.
+    None if the log lacks one. In `edge`, {} stands for "min", "mean" or "max", in `percentile` for the percentile.
     """
     names = [*map(edge.format, ("min", "mean", "max")), *map(percentile.format, PERCENTILES)]
     times_ns = [time for time in map(values.number, names) if time is not None]

@@ -147,7 +147,7 @@ def scheduled_duration(values: Entries) -> Measured:
 def sequential_duration(values: Entries) -> Measured:
     """Return the seconds that the queries of a MultiStream test took together, without the time between them.
 
-    None if the log lacks their number or their mean latency. LoadGen logs no rate of samples for this scenario.
+    None if the log lacks their number or mean latency. LoadGen logs no rate for this scenario.
     """
     queries, mean_ns = values.whole_number("result_query_count"), values.number("result_mean_query_latency_ns")
     if not queries or not mean_ns:

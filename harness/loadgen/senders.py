@@ -77,10 +77,9 @@ class FixedConcurrency(NamedTuple, Generic[SentItem]):
     turn: Turn[SentItem] | None = None
 
     async def send(self, items: Iterable[SentItem], answer: AnswerOne[SentItem]) -> Sequence[SentItem]:
-        """Send the items, `at_once` of them at a time, and wait for their answers. Return the items that were not sent.
+        """Send the items, `at_once` of them at a time, until the time is over. Return the items that were not sent.
 
-        The sending ends when `seconds` are over and `fewest` items were sent, but a round (one use of all
-        conversations) is sent whole.
+        A round, which is one use of all conversations, is sent whole.
         """
         source = self.conversations_by_round(items)
         unsent = list[SentItem]()

@@ -16,8 +16,8 @@ def signs_of_others(
 ) -> Iterator[str]:
     """Yield a sentence for each sign in a server's metrics that others use it.
 
-    `in_flight` is the most requests that this client had in flight, `came` the tokens that it got, if known. `before`
-    and `after` are the server's pages of metrics around the test.
+    `in_flight` is the most requests that this client had in flight, `came` the tokens that it got. `before` and `after`
+    are pages of metrics.
     """
     readings = [value for value in recording.column("requests_running") if value is not None]
     if readings:

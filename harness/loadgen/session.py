@@ -149,8 +149,8 @@ class LoadGenSession:
     def drive(self, mode: Test, plan: Plan, folder: Path, is_probe: bool = False) -> SUT:
         """Run one LoadGen test on the engine while watching it, and write the requests of the test to its folder.
 
-        Return the system under test, which has the requests and the refusals. In a probe (`is_probe`), refusals by a
-        full server are measurements, not failures. Raises LogError if LoadGen's trace is of another test.
+        Return the system under test, which has the requests and the refusals. In a probe, refusals by a full server are
+        measurements, not failures. Raises LogError if LoadGen's trace is of another test.
         """
         settings = self.settings.prepare(plan, folder)
         if plan.engine_state.prefix_caching:  # this test must not be answered from the cache of an earlier one
@@ -178,8 +178,7 @@ class LoadGenSession:
     def watch(self, sut: SUT, folder: Path, total: int | None, least_s: float, offset: float) -> None:
         """Show the progress of a test, and raise an error if the test failed or the run cannot go on.
 
-        `total` is the number of queries, `least_s` the test's least length in seconds, and `offset` its first
-        `clock_offset`.
+        `total` is the number of queries, `least_s` the least length in seconds, and `offset` the first `clock_offset`.
         """
         self.require_time()
         is_timed_by_loadgen = sut.timed and not sut.is_timed_by_client

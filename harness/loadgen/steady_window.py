@@ -68,10 +68,10 @@ class SteadyWindow:
 
 
 def steady_window(requests: Sequence[Request], at_once: int) -> SteadyWindow | None:
-    """Return the steady part of a test in which `at_once` requests are computed at a time.
+    """Return the steady part of a test: between its first `at_once` answers (the ramp) and its last `at_once` (the
+    drain).
 
-    The part lies between the first `at_once` answers (the ramp) and the last (the drain). None if the test has no such
-    part, or if the end of an answer is not known.
+    None if the test has no such part, or if the end of an answer is not known.
     """
     ramp_and_drain = 2 * at_once
     is_mostly_ramp = ramp_and_drain > len(requests) / 2

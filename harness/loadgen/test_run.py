@@ -321,8 +321,7 @@ class TestRun:
     def read(cls, folder: Path, plan: "Plan", engine_concurrency: int | None = None) -> Self:
         """Return the test in a folder, with the client's delay and how many requests the engine computed at once.
 
-        `engine_concurrency` is the most that the engine can compute at once. Raises LogError for logs that cannot be
-        trusted or are of another test, and UsageError for a damaged file.
+        Raises LogError for logs that cannot be trusted or are of another test, and UsageError for a damaged file.
         """
         has_own_requests = plan.request_set is not None  # The user's own requests may ask for answers of one token.
         scenario = plan.config.scenario_rules.loadgen
@@ -344,8 +343,8 @@ class TestRun:
     ) -> Self:
         """Return the test in a folder without its plan.
 
-        `scenario` is LoadGen's name of the scenario that the logs must have, or empty for any. `may_have_single_tokens`
-        allows answers of one token. Raises LogError or UsageError, as `read` does.
+        `scenario` is LoadGen's name of the scenario, or empty for any. `may_have_single_tokens` allows answers of one
+        token. Raises LogError or UsageError, as `read` does.
         """
         result, requests = log.read(folder, scenario, "PerformanceOnly"), read_requests(folder)
         difference = count_difference(folder, result, requests)
@@ -482,7 +481,7 @@ def client_delay(requests: Sequence[Request], plan: "Plan") -> Latency | None:
 def gaps_ms(requests: Iterable[Request]) -> Iterator[float]:
     """Yield the milliseconds in a closed loop from the end of each answer until the next request in its place was sent.
 
-    A closed loop keeps a fixed number of requests in flight: its places. Requests without a known end are left out.
+    A closed loop keeps a fixed number of requests in flight: its places.
     """
     known_requests = [request for request in requests if request.done_s is not None]
     later_ends = deque(sorted(request.end_s for request in known_requests))

@@ -88,8 +88,8 @@ def chosen_subjects(text: str) -> list[str]:
 def load_questions(path: Path | None, subjects: Sequence[str], shots: int, limit: int | None, seed: int) -> QuestionSet:
     """Return the questions to ask, and the first `shots` dev questions of each subject as examples.
 
-    Without a `path`, the questions come from the hub. At most `limit` are drawn at random by `seed`. Raises UsageError
-    if a subject has too few questions, or a file cannot be read.
+    Without a `path`, the questions come from the hub. Raises UsageError if a subject has too few questions, or a file
+    cannot be read.
     """
     source = str(path or HUB)
     test = questions_by_subject(read_rows(path, "test", subjects), subjects)
@@ -155,8 +155,7 @@ def check_columns(where: str, record: Mapping[str, Any]) -> None:
 def check_question(where: str, record: Mapping[str, Any], number: int) -> Question:
     """Return a row as a question. In the row, the answer may be a letter or an index.
 
-    `number` is the question's index in its subject, `where` the row's place in errors. Raises UsageError if the row is
-    not valid.
+    `number` is the question's index in its subject. Raises UsageError if the row is not valid.
     """
     check_columns(where, record)
     text, choices, answer = record["question"], record["choices"], record["answer"]
@@ -292,8 +291,7 @@ def rows_of_parquet(tables: Sequence[Path]) -> Iterator[StoredQuestion]:
 def rows_of_records(records: Sequence[Mapping[str, Any]], source: str, folder: str) -> Iterator[StoredQuestion]:
     """Yield rows that have COLUMNS, each with its place and its subject, which may be the folder's name.
 
-    `source` names the file or data set in errors. Raises UsageError if one of COLUMNS is missing, or if the subject is
-    not known.
+    Raises UsageError if one of COLUMNS is missing, or if the subject is not known.
     """
     for number, record in enumerate(records):
         where = f"{source}: row {number}"

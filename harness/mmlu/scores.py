@@ -105,8 +105,7 @@ def overall_of(
 ) -> Overall:
     """Return the content of overall.json. There must be at least one answer.
 
-    `seconds` is how long the answers took, `test_questions` the number of all questions of the subjects, and `notes`
-    say why the accuracy is not the model's MMLU score.
+    `seconds` is how long the answers took, and `notes` say why the accuracy is not the model's MMLU score.
     """
     score = score_of(answers)
     accuracies = [subject_score.accuracy for subject_score in group_scores(answers, "subject").values()]

@@ -139,10 +139,7 @@ def latency_text(summary: Summary, samples_per_query: int, tokens: str) -> str:
 
 
 def limits_text(test: Outcome) -> str:
-    """Return in words whether a test kept the user's own limits, or which it broke.
-
-    If the load was tested several times, the text also says in how many tests a latency was over its limit.
-    """
+    """Return in words whether a test kept the user's own limits, or which it broke."""
     if test.reasons:  # With own limits, these are the limits that it broke.
         return joined_text(": ", "over the limits", " and ".join(test.over))
     if Doubt.BUSY in test.doubts:
@@ -150,7 +147,7 @@ def limits_text(test: Outcome) -> str:
     text = "within the limits"
     if test.is_few:  # With few requests, not the p99 but the slowest of them is within the limits, and so all are.
         text = f"all of {number(test.queries)} requests {text}"
-    if test.over_in:
+    if test.over_in:  # in how many tests of the load a latency was over its limit
         text += f", {test.over_in} tests"
     return text
 
@@ -355,7 +352,7 @@ def cautions(summary: Summary, test: Outcome) -> Iterator[str]:
 def burst_caution(summary: Summary, result: Outcome) -> str:
     """Return at which tested loads answers came in bursts, since a buffer before this client held them back.
 
-    The result's own load is left out: a line of its own tells of bursts there. Empty if no other load had bursts.
+    A line of its own tells of bursts at the result's load. Empty if no other load had bursts.
     """
     other_levels = [level for level in summary.levels if level.load != result.load]
     names = [level.text for level in other_levels if Doubt.BUFFERED in level.doubts]

@@ -62,7 +62,7 @@ def compare_answers(a: Path, b: Path, same_splitter: bool) -> AnswerPair | None:
     """Compare the answers of two runs to the same samples, given the folders of their accuracy tests.
 
     None if the answers of a run were not kept or the samples differ. Raises UsageError or LoadGenError for a damaged
-    file. `same_splitter` says whether both runs split sentences in the same way.
+    file.
     """
     if not (has_answers(a) and has_answers(b)):
         return None

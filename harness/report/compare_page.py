@@ -181,7 +181,7 @@ class ComparisonAnswer(NamedTuple):
 def comparison_answer(runs: Runs, answers: AnswerPair | None) -> ComparisonAnswer:
     """Return the finding on the answers, if no run has a speed, else on the speed; or why runs cannot be compared.
 
-    `answers` is the comparison of the answers of two runs; None if there is none. Lines name the runs by letters.
+    `answers` is the comparison of the answers of two runs, if there is one.
     """
     reference, reasons = best_reference(runs)  # the reference's place, and why each run is not comparable with it
     letters = run_letters(len(runs))
@@ -359,14 +359,14 @@ def speed_finding(runs: Runs) -> SpeedFinding:
 def compared_sides(means: Mapping[str, float], metric: Metric) -> tuple[str, str]:
     """Return the names of the two sides to compare: the basis, and the side that is compared with it.
 
-    `means` has the mean of the metric of each side, in order. Of more than two sides, the fastest is compared with the
-    first or, if the fastest is the first, with the next fastest.
+    `means` has the mean of the metric of each side, in order.
     """
     first, second, *further = means
     if not further:
         return first, second
     # The fastest side has the smallest time, or the largest speed.
     fastest, next_fastest, *_ = sorted(means, key=means.__getitem__, reverse=not metric.is_time)
+    # The fastest side is compared with the first or, if it is the first, with the next fastest.
     if fastest == first:
         return next_fastest, fastest
     return first, fastest
@@ -488,8 +488,8 @@ def difference(runs: Runs) -> str:
 
 
 def best_reference(runs: Runs) -> tuple[int, list[str]]:
-    """Return the index of the run that can be compared with the most others, and why each run cannot be compared with
-    it.
+    """Return the index of the run that can be compared with the most others, and for each run a reason against
+    comparing it.
 
     A reason is empty if the run can be compared, and for the reference itself.
     """
@@ -525,7 +525,7 @@ def refusal_text(a: ComparedRun, b: ComparedRun, letter_a: str, letter_b: str) -
 def ratios_of(column: RunColumn, reasons: Sequence[str], reference: int) -> list[str]:
     """Return for each run, as text, the ratio of its value to that of the run with the index `reference`.
 
-    A text is empty for a run with a reason not to be compared, for the reference, and where a ratio means nothing.
+    A text is empty where a ratio means nothing, and for the reference.
     """
     metric, reference_value = column.metric, column.values[reference]
     texts = [""] * len(column.values)

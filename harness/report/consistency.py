@@ -156,8 +156,7 @@ def fields_of_logs(outcome: Outcome) -> dict[str, object]:
 def score_again(folder: Path, facts: RunFacts) -> str:
     """Score the answers of an accuracy test in a copy of the run again, and replace the scores in its `folder`.
 
-    Return why the answers cannot be scored here; empty if they can, or if the run has no scores. Raises BenchmarkError
-    for a damaged log.
+    Return why the answers cannot be scored here, or else an empty text. Raises BenchmarkError for a damaged log.
     """
     scores = files.read_if_any(folder / accuracy.SCORES_FILE, accuracy.ScoresFile)
     if not scores:

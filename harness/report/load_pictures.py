@@ -51,7 +51,7 @@ def marked_series(
 ) -> Iterator[Series]:
     """Yield the tests as marks: in the style of their run or, for a single run (`style` is None), by outcome.
 
-    `points` has the place of each test in the panel. Unless `named`, the tests of a single run are not in the legend.
+    `points` has the place of each test in the panel. Unless `named`, the legend leaves out a single run.
     """
     looks: dict[tuple[str, str, str, bool], list[Point]] = {}
     for point, load_point in points:
@@ -92,8 +92,7 @@ def color_of(picture: LoadPicture, load_point: LoadPoint) -> str:
 def latency_panel(kind: str, styled_pictures: StyledPictures) -> LinePanel:
     """Return the panel of one kind of latency: an upright line for each test from its lowest percentile to its highest.
 
-    The mark at its top is hollow if the test is not conclusive. No line joins loads, since nothing was measured between
-    them.
+    No line joins loads, since nothing was measured between them.
     """
     series, limits = list[Series](), dict[float, str]()
     for picture, style in styled_pictures:

@@ -135,9 +135,8 @@ def is_same_test(test: Outcome, result: Outcome | None) -> bool:
 
 
 def loads_of(summary: Summary) -> list[LoadPoint]:
-    """Return a point for each test, in the order of the loads. If the run's own test is not among them, it comes last.
-
-    Of several tests that say something about a load, only the one that decides may be the best load of the picture.
+    """Return a point for each test, in the order of the loads. If the run's own test is not among them, it comes
+    last.
     """
     own_test, gpu_times = separate_result(summary), gpu_times_of(summary)
     has_idle_test = any(Doubt.BUSY not in test.doubts for test in summary.tests)  # on an idle machine
@@ -370,7 +369,7 @@ class LoadPicture(NamedTuple):
     def speeds(self) -> list[tuple[Point, LoadPoint]]:
         """The output tokens/s of one user and of one GPU in each test, with the point of the test, in order.
 
-        The speed of a user is 1,000 / TPOT. Tests in which one of the speeds is not known are left out.
+        The speed of a user is 1,000 / TPOT. A test without both speeds is left out.
         """
         points = []
         for load_point in self.loads:

@@ -24,8 +24,7 @@ def machine_panels(
 ) -> list[Panel]:
     """Return the panels of what engine and machine did during the result's test; empty if nothing was recorded.
 
-    `ran_out` has what limited the speed, the strongest limit first. `steady` is the begin and the end of the steady
-    part in seconds.
+    `ran_out` has the strongest limit of the speed first. `steady` is the steady part's begin and end in seconds.
     """
     across = Scale.around(recording.seconds, margin=0.0)
     shaded, axis = list[Point](), "seconds"
@@ -88,8 +87,7 @@ def load_strip(recording: Recording) -> list[Panel]:
 def shaded_parts(recording: Recording, values: Sequence[Measured], full_load: Measured) -> list[StackedPart]:
     """Return a bar of the seconds of a test, each in the shade of its value's share of `full_load`.
 
-    If `full_load` is None, the largest value takes its place. Seconds without a value are left out. Empty if all values
-    are 0 or unknown.
+    Without `full_load`, the largest value takes its place. Empty if all values are 0 or unknown.
     """
     full = full_load or max((value for value in values if value is not None), default=0.0)
     if not full:

@@ -51,8 +51,7 @@ class Matrix(NamedTuple):
     def of(cls, summaries: Sequence[Summary], axes: Sequence[str], reference: str = "") -> "Matrix":
         """Return a matrix with a cell for each run, or for each level of a run if an axis is the batch.
 
-        A level is a number of requests in flight or a batch size. Raises UsageError for an axis that cannot be used, or
-        an unknown reference.
+        Raises UsageError for an axis that cannot be used, or an unknown reference.
         """
         if len(set(axes)) < len(axes):
             raise UsageError(f"--matrix {','.join(axes)}: an axis is named twice.")
@@ -211,7 +210,7 @@ def place_of(axes: Sequence[str]) -> MetricPlace:
 
 
 def cells_of(summary: Summary, axes: Sequence[str]) -> Iterator[Cell]:
-    """Yield the cell of the run. If the run has levels and an axis is the batch, yield a cell for each level instead.
+    """Yield the cell of the run or, if the run has levels and an axis is the batch, a cell for each level.
 
     A level is a tested number of requests in flight, or a batch size. Raises UsageError if the run lacks an axis.
     """
@@ -263,7 +262,7 @@ def flaw_of(summary: Summary, test: Outcome | None) -> str:
 def places_of(summary: Summary, axes: Sequence[str], level: Outcome | None = None) -> dict[str, str]:
     """Return the place of a run or, with `level`, of one of its levels on each axis, as text.
 
-    An axis is in AXES or is the name of a setting. Raises UsageError for any other axis.
+    Raises UsageError for an axis that is neither in AXES nor the name of a setting.
     """
     settings = dict(summary.meta) | summary.meta.work | summary.meta.setup
     places = {}

@@ -67,10 +67,9 @@ def outcome_word(test: Outcome) -> str:
 
 
 def replicas_text(picture: LoadPicture, rate: float) -> str:
-    """Return what a replica answers at its best load, and how many replicas a peak takes.
+    """Return what a replica answers at its best load, at `rate` requests/s, and how many replicas a peak takes.
 
-    `rate` is the requests/s at that load. In a peak, a replica gets only a share of `rate`, so that queues stay short.
-    The picture must have a best load.
+    In a peak, a replica gets only a share of `rate`, so that queues stay short. The picture must have a best load.
     """
     best = picture.best
     assert best

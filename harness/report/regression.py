@@ -104,8 +104,7 @@ class Judgement(NamedTuple):
 def parse_condition(text: str) -> Condition:
     """Return the condition for a text such as "ttft_p99_ms>+10%" or "answers changed > 5 %".
 
-    A bound in percent of the baseline needs a sign; a bound on the value itself has neither sign nor "%". Raises
-    UsageError for any other text.
+    A bound in percent of the baseline has a sign, a bound on the value has none. Raises UsageError for any other text.
     """
     answers_parts = ANSWERS_PATTERN.fullmatch(text)
     if answers_parts:
@@ -293,7 +292,7 @@ def judge_values(
 ) -> Judgement:
     """Return the judgement of a metric: by its change, or by the worst value of the runs if the bound is on the value.
 
-    `before` has the values of the baseline, `after` those of the runs. `change` is None if they have no ratio.
+    `before` has the values of the baseline, `after` those of the runs.
     """
     shown_before = shown_after = ""
     if condition.metric:

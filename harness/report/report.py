@@ -28,8 +28,7 @@ from harness.runs import history, own_files, run_folder
 def build_report(folder: Path) -> Summary:
     """Write summary.json, plots/, report.md and report.html into a run folder, and return the summary.
 
-    A run that ended early is reported as far as its tests finished. Raises UsageError or LogError if a file cannot be
-    read or no test finished.
+    Raises UsageError or LogError if a file cannot be read or no test finished.
     """
     facts = benchmark_run.facts_of(folder)
     check_format(folder, facts, OLDEST_REPORT_SCHEMA, "renders")

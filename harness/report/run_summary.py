@@ -18,10 +18,10 @@ from harness.runs.run_folder import TEST_FOLDERS
 
 
 def summary_of(folder: Path, facts: RunFacts, chosen: ResultTest | None, ended_reason: str | None) -> Summary:
-    """Return the summary of a run without its plots.
+    """Return the summary of a run without its plots. `chosen` is the test whose figures are the run's result.
 
-    `chosen` is the test whose figures are the run's result, None if no test finished. `ended_reason` is None if the run
-    is complete. Raises LogError if a log cannot be trusted, and UsageError if a file is damaged.
+    `ended_reason` is None if the run is complete. Raises LogError if a log cannot be trusted, and UsageError if a file
+    is damaged.
     """
     test06 = read_if_any(folder / TEST_FOLDERS["test06"] / test06_verdict.TEST06_FILE, test06_verdict.Compliance)
     profile = folder / kernel_profile.PROFILE_FOLDER / kernel_profile.PROFILE_FILE
@@ -77,8 +77,7 @@ def result_deviations(
 ) -> Iterator[Statement]:
     """Yield why the result is not comparable with MLPerf's, apart from the settings. Each reason is given once.
 
-    `reports_cache_hits` says that the server reported, before the tests, how many tokens came from its cache.
-    `ended_reason` is None if the run is complete.
+    `reports_cache_hits` says that the server reported before the tests how many tokens came from its cache.
     """
     texts = [*unfinished_texts(run, mode, ended_reason), *accuracy_texts(run)]
     if run.performance:

@@ -54,8 +54,7 @@ def fail(error: BaseException, run: RunFolder, errors: Console) -> int:
 def reported_error(error: BaseException, folder: Path) -> BaseException:
     """Return the error to report for an error of the run in `folder`: usually the error itself.
 
-    A full disk is reported in place of an error that it is likely to have caused. Any other error of the operating
-    system becomes a BenchmarkError.
+    A full disk is reported in place of an error that it is likely to have caused.
     """
     if isinstance(error, EngineError | OSError):
         try:

@@ -16,8 +16,7 @@ from harness.runs.run_order import start_of
 def folders(words: Sequence[str], results_dir: Path, with_failed: bool = False) -> list[Path]:
     """Return the folders of the runs that the words name, each once, in the order of the words.
 
-    A word is a path, a run's id, `latest` or a label. A label names runs without results only `with_failed`. Raises
-    UsageError if a word names no run.
+    A word is a path, a run's id, `latest` or a label. Raises UsageError if a word names no run.
     """
     folder_by_real_path = dict[Path, Path]()
     for word in words:
@@ -40,8 +39,8 @@ def find_run(words: Sequence[str], results_dir: Path, rule: str) -> Path:
 def find_runs(word: str, results_dir: Path, with_failed: bool = False) -> list[Path]:
     """Return the folders that a word names: a path, a run's id or `latest` in `results_dir`, or a label.
 
-    A label names its complete runs, oldest first, or else its runs with results. With `with_failed`, a label names all
-    of its runs. Raises UsageError if the word names no run.
+    A label names its complete runs, oldest first, or else its runs with results; all of its runs `with_failed`. Raises
+    UsageError if the word names no run.
     """
     with suppress(OSError):
         mend_latest(results_dir)  # A link that leads nowhere is mended.

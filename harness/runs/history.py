@@ -26,7 +26,7 @@ RENAMED_FIELDS = {"tokens_per_s": "tokens_per_sec", "samples_per_s": "samples_pe
 def finish(run: RunFolder, line: dict[str, object], keep_all: bool = True, say: Callable[[str], None] = print) -> None:
     """Mark a run complete: add its line to the history, move `latest` to it, and delete older runs unless `keep_all`.
 
-    `line` has the fields of that line except the run's name. If a file cannot be changed, `say` gets a message.
+    If a file cannot be changed, `say` gets a message.
     """
     run.set_status("complete")
     with report_os_error(say, f"{run.results_dir / 'history.jsonl'} could not be written"):
@@ -173,8 +173,7 @@ def stored_lines(results_dir: Path) -> Iterator[tuple[str, dict[str, object]]]:
 def write_index(results_dir: Path, template: str, kind: type[File], **more: object) -> None:
     """Write results_dir/index.md, newest run first, from the lines of the history that fit the pydantic model `kind`.
 
-    The page's file `template` gets these lines, each with whether the run's folder is still there, and the values in
-    `more`.
+    The file `template` gets each line with whether the run's folder is still there, and the values in `more`.
     """
     runs = []
     for record in read_history(results_dir):

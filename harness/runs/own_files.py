@@ -14,8 +14,7 @@ RENDERED_FILES = ("summary.json", "report.md", "report.html", "changes.csv")
 def replace_links(folder: Path) -> None:
     """Remove links, and folders or the like in place of files, from the paths that a run's report is written to.
 
-    A warning names each. Somebody else may have sent the folder, and a link in it would make the report overwrite files
-    elsewhere.
+    In a folder from somebody else, a link would make the report overwrite files elsewhere.
     """
     for path in rendered_paths(folder):
         if path.is_symlink():

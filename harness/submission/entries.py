@@ -143,8 +143,7 @@ def entries_of_runs(paths: Sequence[Path]) -> list[Entry]:
 def join_runs(runs: Sequence[SubmittedRun], label: str) -> Entry:
     """Return one entry from the runs of its scenario, each of which has at least one of the entry's tests.
 
-    `label` names the entry in errors. Raises UsageError if a test other than TEST06 is missing, if several runs have
-    the same test, or if the runs differ in system or settings.
+    Raises UsageError if a test other than TEST06 is missing, or if the runs do not make up one entry.
     """
     run_by_test = dict[Test, SubmittedRun]()
     for test in MODE_FOLDERS:

@@ -20,8 +20,7 @@ CHECKER_SUMMARY_FILE = "summary.csv"
 def check(tree: Path, version: str) -> tuple[str, str]:
     """Run the official checker. Return why the submission is not accepted (empty if it is), and the checker's output.
 
-    `version` is MLPerf's round, such as "6.1". The checker leaves summary.csv in `tree`. Raises UsageError if the
-    checker's submodule is missing.
+    The checker leaves summary.csv in `tree`. Raises UsageError if the checker's submodule is missing.
     """
     submodule_path(TOOLS / "submission_checker" / "main.py")
     place = tree.resolve()

@@ -159,8 +159,7 @@ def missing_fields(description: Description) -> list[str]:
 def read_description(path: Path) -> Description:
     """Return the description of a system that a person has filled in, from a JSON file.
 
-    Raises UsageError if the file is no JSON object, if required fields are empty or fields have values that are not
-    allowed.
+    Raises UsageError if required fields are empty or fields have values that are not allowed.
     """
     data = read_given("--system", path, "JSON", partial(from_json, allow_inf_nan=False), most=LARGEST_SETTINGS)
     if not isinstance(data, dict):

@@ -38,9 +38,8 @@ CODE_PATTERNS = names_in(
 def build(entries: Sequence[Entry], description: Description, system: str, out: Path) -> Path:
     """Write the submission of one system into `out` and return the folder division/submitter in it.
 
-    `system` names the system in paths. `description` is complete, with submitter and division. Other systems in `out`
-    stay. Raises UsageError if the system is there already, or if a name or a file of a run cannot be used; `out` is
-    then unchanged.
+    `system` names the system in paths. Raises UsageError if the system is there already, or if a name or a file of a
+    run cannot be used; `out` is then unchanged.
     """
     check_folder_name("--system", system)
     check_folder_name("--submitter", description["submitter"])
@@ -114,7 +113,7 @@ def checker_description(description: Description) -> Description:
 def write_results(entry: Entry, folder: Path) -> None:
     """Write LoadGen's logs of both tests, the scores, and the accuracy log, shortened as MLPerf asks.
 
-    Raises UsageError if a file is missing, if the scores were computed from another log, or if they are not MLPerf's.
+    Raises UsageError if a file is missing, or if the scores are not MLPerf's or of another log.
     """
     source, target = entry.accuracy.folder("accuracy"), folder / "accuracy"
     copy_files(source, target, LOGS)

@@ -87,7 +87,7 @@ def stored_articles(config: RunConfig) -> tuple[list[Article], str]:
 def encoded_articles(records: Sequence[Article], tokenizer: Tokenizer, source: str) -> list[TokenIds]:
     """Return the prompt of each record as token ids: those in the data, or else MLPerf's instruction with the article.
 
-    `source` names the data in errors. Raises UsageError if the model does not have one of the tokens.
+    Raises UsageError if the model does not have one of the tokens.
     """
     token_count = len(tokenizer)
     prompts = []
@@ -270,7 +270,7 @@ def checked_articles(items: Sequence[object], source: str, keys: tuple[str, str]
 
 
 def checked_article(item: object, where: str, keys: tuple[str, str]) -> Article:
-    """Return the article of a record, which `where` names in errors. `keys` are those of the article and the summary.
+    """Return the article of a record. `keys` are those of the article and the summary.
 
     Raises UsageError if article or summary is no valid text, or if `tok_input` is no list of token ids.
     """

@@ -141,8 +141,7 @@ def check_length_flag(config: RunConfig, stored: StoredRequests) -> None:
 def usable_requests(config: RunConfig, tokenizer: Tokenizer, stored: StoredRequests) -> UsableRequests:
     """Return the requests that can be sent, no more than the run takes, with their prompts and lengths.
 
-    ShareGPT's conversations of unusual length are left out and counted. Raises UsageError if no request is left, or if
-    a prompt cannot be encoded.
+    Raises UsageError if no request is left, or if a prompt cannot be encoded.
     """
     context = sharegpt_context(config)
     usable = UsableRequests([], [], [], unfit=set())
@@ -240,16 +239,15 @@ def most_answer_tokens(request: StoredRequest, config: RunConfig, tokenizer: Tok
 
 
 def prompt_tokens(request: StoredRequest, tokenizer: Tokenizer, where: str, as_messages: bool = False) -> TokenIds:
-    """Return a request's prompt as token ids. `where` names the request in errors.
+    """Return a request's prompt as token ids. With `as_messages`, a conversation also keeps its messages.
 
-    With `as_messages`, a conversation also keeps its messages, for a server with its own chat template. Raises
-    UsageError if the model lacks a token, or if its chat template refuses the conversation.
+    Raises UsageError if the model lacks a token, or if its chat template refuses the conversation.
     """
     prompt = request.prompt
     if isinstance(prompt, str):
         return with_one_beginning(tokenizer.encode(prompt), tokenizer)
     if is_chat(prompt):
-        if as_messages:
+        if as_messages:  # The server has a chat template of its own.
             return MessagePrompt(chat_tokens_or_lines(prompt, tokenizer), prompt)
         return chat_tokens(prompt, tokenizer, where)
     if not is_in_vocabulary(prompt, len(tokenizer)):

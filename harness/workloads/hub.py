@@ -34,7 +34,7 @@ class Rows(Protocol):
 def read(config: RunConfig) -> StoredRequests:
     """Return the requests of the data set that --workload names, one for each row or for each turn of a conversation.
 
-    Raises UsageError if the data set cannot be loaded, has no column with prompts, or has rows that are no requests.
+    Raises UsageError if the data set cannot be used.
     """
     data = load_rows(config.workload)
     if config.sample_limit:

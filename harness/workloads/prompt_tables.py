@@ -62,7 +62,7 @@ def line_rows(text: str, is_unparsed: bool = False) -> list[RequestRow]:
 def rows_of(path: Path, text: str, names: tuple[str, ...]) -> RequestRows:
     """Return the rows of a file's text: the lines of a text file, the rows of a table, or the records of JSON.
 
-    `names` are columns of which a table must have at least one. Raises UsageError if the text cannot be read.
+    A table must have one of the columns `names`. Raises UsageError if the text cannot be read.
     """
     suffix = Path(path.name.removesuffix(".gz")).suffix.lower()
     if suffix in TEXT_SUFFIXES and not is_json(text):

@@ -99,7 +99,7 @@ def flat_request(item: Mapping[str, object]) -> dict[str, object]:
 def answer_limit(item: Mapping[str, object], where: str) -> int | None:
     """Return the longest answer in tokens that a request asks for, under any of the names in LENGTH_KEYS, or None.
 
-    `where` names the request in errors. Raises UsageError if a value is no usable length, or if two names disagree.
+    Raises UsageError if a value is no usable length, or if two names disagree.
     """
     limits = {}
     for name, value in item.items():

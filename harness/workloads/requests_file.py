@@ -104,8 +104,8 @@ def prompt_columns(column: str) -> tuple[str, ...]:
 def read_rows(path: Path, rows: RequestRows, column: str) -> StoredRequests:
     """Return the requests of rows: one for each row, or one for each turn of a conversation.
 
-    `column` is the key of the prompt, if the user named one. Rows without a request are left out and counted. Raises
-    UsageError if too many rows have none, or if a key would change a request but is not sent.
+    `column` is the key of the prompt, if the user named one. Raises UsageError if too many rows have no request, or if
+    a key would change a request but is not sent.
     """
     good_rows, faults = readable_rows(path, rows, column)
     requests = list[StoredRequest]()
@@ -158,8 +158,8 @@ def readable_rows(path: Path, rows: RequestRows, column: str) -> tuple[list[Read
 def read_row(row: RequestRow, where: str, column: str) -> ReadRow:
     """Return the requests of a row (a prompt, an object or a conversation), and the keys that were not read.
 
-    `column` is the key of the prompt if the user named one. `where` is the row's place, for errors. Raises UsageError
-    if the row is no request, UnsentKeyError if a key would change the request but is not sent.
+    `column` is the key of the prompt if the user named one. Raises UsageError if the row is no request, UnsentKeyError
+    if a key would change the request but is not sent.
     """
     item = row.value
     if row.is_unparsed:
@@ -182,8 +182,7 @@ def read_row(row: RequestRow, where: str, column: str) -> ReadRow:
 def dialog_row(item: Mapping[str, object], name: str, dialog: Dialog, number: int, where: str) -> ReadRow:
     """Return the requests of a row that holds a conversation, with the row's keys that were not read.
 
-    `item` has the row's keys, and `name` is the key of the conversation. `number` is the row's, `where` its place in
-    errors.
+    `item` has the row's keys, and `name` is the key of the conversation.
     """
     unread = unread_keys(item, (name, *KEYS_BESIDE_A_PROMPT))
     unread += unread_message_keys(dialog)
@@ -201,8 +200,7 @@ def dialog_row(item: Mapping[str, object], name: str, dialog: Dialog, number: in
 def plain_row(item: object, number: int, where: str, column: str) -> ReadRow:
     """Return the request of a row that holds one prompt, with the row's keys that were not read.
 
-    `number` is the row's, `where` its place in errors, and `column` the key of the prompt if the user named one. Raises
-    UsageError unless the row holds one prompt.
+    `column` is the key of the prompt if the user named one. Raises UsageError unless the row holds one prompt.
     """
     if not isinstance(item, dict):
         raise UsageError(f"{where}: not an object with a prompt.")
@@ -272,8 +270,7 @@ def with_system(dialog: Dialog, system: str, where: str) -> Dialog:
 def chat_turns(dialog: Dialog, number: int, where: str) -> Iterator[StoredRequest]:
     """Yield a request for each of the user's messages, with all messages before it, and the recorded answer, if any.
 
-    `number` is the row's, `where` its place in errors. Raises UsageError for an unknown role, or for a key that would
-    change the request but is not sent.
+    Raises UsageError for an unknown role, or for a key that would change the request but is not sent.
     """
     check_roles(dialog, where)
     for index, message in enumerate(dialog):
@@ -338,8 +335,7 @@ def request_kind(item: Mapping[str, object], where: str) -> RequestKind:
 def stored_request(item: Mapping[str, object], number: int, where: str, column: str = "") -> StoredRequest:
     """Return the request of a row with one prompt, under `column` if the user named it, or else under a known key.
 
-    `where` names the row in errors. Raises UsageError if the row has no usable prompt, or has a system prompt beside
-    token ids.
+    Raises UsageError if the row has no usable prompt, or has a system prompt beside token ids.
     """
     limit = answer_limit(item, where)
     system = system_prompt(item, where)
@@ -382,8 +378,7 @@ def checked_text(value: object, where: str, name: str = "prompt") -> str:
 def checked_chat(value: object, where: str) -> Chat:
     """Return the messages of a chat, each with only its role and its content as text.
 
-    `where` names the row in errors. Raises UsageError if the value is no chat, or if a message has a key that would
-    change the request but is not sent.
+    Raises UsageError if the value is no chat, or if a message has a key that would change the request but is not sent.
     """
     if not is_dialog(value):
         raise UsageError(f"{where}: messages is not a list of objects with role and content.")

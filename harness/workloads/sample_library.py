@@ -87,10 +87,10 @@ class Library:
     notes: tuple[str, ...] = ()  # what a reader must know about how the samples were made
 
     def request(self, index: int, order: int, round: int = 0) -> Prompt:
-        """Return the token ids of sample `index`, and the most tokens that its answer may have.
+        """Return the token ids of sample `index`, and the most tokens that its answer may have, None if all have one
+        limit.
 
-        `order` is the position of the request in the test, and `round` says how often the sample was sent before. The
-        second result is None if all answers have the same limit.
+        `order` is the position of the request in the test, and `round` says how often the sample was sent before.
         """
         token_ids = self.prompts[index]
         if self.salt:
@@ -109,8 +109,8 @@ class Library:
     def with_test_salt(self, test: str, redraw: bool) -> Self:
         """Return the samples with a salt (random tokens in each prompt) for this test alone.
 
-        A server then cannot answer from its cache of another test. No other test has the name `test`. With `redraw`,
-        the tokens of random prompts are drawn anew, too.
+        A server then cannot answer from its cache of another test. With `redraw`, the tokens of random prompts are
+        drawn anew, too.
         """
         salt = self.salt
         if salt:

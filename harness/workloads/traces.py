@@ -51,8 +51,7 @@ class Trace(NamedTuple):
 def read_trace(path: Path, most: int | None = None, context: int | None = None) -> Trace:
     """Return the trace in a file: the `most` earliest of its requests that fit a context of `context` tokens.
 
-    A limit of None does not apply. Raises UsageError if the file is missing or no trace, if a row is damaged, or if the
-    requests are too few or too frequent.
+    A limit of None does not apply. Raises UsageError if the file is no trace that can be replayed.
     """
     recorded, empty = recorded_rows(path)
     requests = list[Recorded]()
@@ -104,9 +103,8 @@ def recorded_rows(path: Path) -> tuple[list[Recorded], int]:
 
 
 def recorded_request(where: str, line: int, names: list[str], cells: list[str]) -> Recorded:
-    """Return the request of a row, whose cells are in the columns `names`: time, lengths and, in some traces, a prefix.
-
-    `line` is the row's number, and `where` its place in errors. Raises UsageError if a cell cannot be used.
+    """Return the request of a row, whose cells are in the columns `names`. Raises UsageError if a cell cannot be
+    used.
     """
     if len(cells) != len(names):
         raise UsageError(f"{where}: {len(cells)} cells in place of {len(names)}.")
