@@ -77,7 +77,7 @@ NAMES_BY_BEGINNING = {
 def stored_deviation(stored: object) -> object:
     """Return the Statement for a deviation from MLPerf's rules that was read from a file.
 
-    Files before format 6 have only its text. The statement's name is then empty if the text is not known.
+    Files before format 6 have only the text. A statement whose text is not known has no name.
     """
     if not isinstance(stored, str):
         return stored

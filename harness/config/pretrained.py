@@ -123,7 +123,7 @@ def load_failure_text(config: EngineConfig, error: Exception) -> str:
 def folder_problem(folder: Path, text: str) -> str:
     """Return why a folder is not a usable model, judged by its files.
 
-    If the files show no reason, it is the first line of `text`, the library's message.
+    If the files show nothing, the first line of `text`, the library's message, is the reason.
     """
     for path in data_files(folder, "*"):
         if path.is_file() and is_lfs_pointer(path):

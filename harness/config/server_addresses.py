@@ -76,7 +76,7 @@ def parse_exporter_address(url: str) -> ExporterAddress:
 def join_url(address: str, path: str, outside: bool = False) -> str:
     """Return the address of `path`, relative to the address of the server's API. The API's query is kept.
 
-    If `outside`, the page is not part of the API, like /metrics, so that no /v1 stands before it.
+    If `outside`, the page is not part of the API, like /metrics, and its address has no /v1.
     """
     base, question_mark, query = address.partition("?")
     base = base.rstrip("/")

@@ -312,7 +312,7 @@ class Client:
     def _later_tokens_of_text(self, reading: AnswerReading, end: CompletionChunk, most: int) -> Sequence[int]:
         """Return the token ids of an ended answer's text after its first tokens, and of the token that ended it.
 
-        There may be more than `most`, since the engine may have encoded the text with fewer tokens.
+        More tokens than `most` are no error: the engine may have encoded the text with fewer tokens.
         """
         text, half_character = whole_characters(chunk.text for chunk in reading.pieces)
         tokens = self._encode_text(text)
@@ -402,7 +402,7 @@ def broken_answer_error(error: ClientError | ConnectionError, address: str) -> U
 
 
 def sending_time_trace() -> TraceConfig:
-    """Return a trace for aiohttp that notes in a request's `Exchange` when it was written to a connection.
+    """Return a trace for aiohttp that notes when a request was written to a connection, in its `Exchange`.
 
     A wait for a connection before that time is a wait of this client and not of the server.
     """

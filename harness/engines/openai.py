@@ -175,7 +175,7 @@ class OpenAI(Engine):
     async def _accepted_fields(self, server: Server, form: RequestFormat) -> tuple[tuple[str, float], ...]:
         """Return the sampling fields of NEUTRAL_FIELDS that the server takes, with their values.
 
-        They override the server's own defaults, which could change greedy answers.
+        The fields override the server's own defaults, which could change greedy answers.
         """
         with suppress(RefusedError):
             await self._try_format(server, form._replace(accepted_fields=NEUTRAL_FIELDS))
@@ -309,8 +309,7 @@ class OpenAI(Engine):
         return min(most_in_flight, len(self.config.endpoint) * demo_sequences)
 
     def limit_in_flight(self, most: int) -> int:
-        """Keep at most `most` requests in flight at all servers together, and return the limit for each server, at
-        least 1.
+        """Keep at most `most` requests in flight at all servers together. Return the limit for each server.
 
         Must be called between two tests: requests that are already in flight do not count.
         """

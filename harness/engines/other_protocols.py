@@ -113,7 +113,7 @@ async def received_bytes(reader: asyncio.StreamReader) -> bytes:
 
 
 async def tls_protocol(host: str, port: int) -> str | None:
-    """Return the protocol that a server chooses within TLS (ALPN). Empty if it chooses none, None if it speaks no
+    """Return the protocol that a server chooses within TLS (ALPN): empty if it chooses none, None if it speaks no
     TLS.
     """
     context = ssl.create_default_context()

@@ -60,8 +60,8 @@ GpuQuery = Callable[[NVML, GPUHandle], Measured]  # raises an exception if the G
 
 
 def counter_rate(field: int) -> GpuQuery:
-    """Return a function that reads how fast a GPU's counter, in KiB, increases: in GB/s, since the function's last
-    call.
+    """Return a function that reads how fast a GPU's counter, an NVML field in KiB, increases since its last call, in
+    GB/s.
 
     The function gives None at its first call for a GPU, and after a reset.
     """

@@ -68,8 +68,7 @@ class SteadyWindow:
 
 
 def steady_window(requests: Sequence[Request], at_once: int) -> SteadyWindow | None:
-    """Return the steady part of a test: between its first `at_once` answers (the ramp) and its last `at_once` (the
-    drain).
+    """Return the steady part of a test: from the first `at_once` answers (the ramp) to the last (the drain).
 
     None if the test has no such part, or if the end of an answer is not known.
     """

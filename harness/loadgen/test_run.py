@@ -181,7 +181,7 @@ def rate_of_real_tokens(result: TestResult, requests: Iterable[Request], unanswe
     real_tokens = counted_by_loadgen = 0
     for request in requests:
         real_tokens += request.output_tokens
-        is_left_out = result.token_latencies and request.output_tokens <= 1  # LoadGen left such an answer out.
+        is_left_out = result.token_latencies and request.output_tokens <= 1
         if not is_left_out:
             counted_by_loadgen += request.output_tokens
     counted_by_loadgen += PLACEHOLDER_TOKENS * unanswered
@@ -341,10 +341,9 @@ class TestRun:
         scenario: str = "",
         may_have_single_tokens: bool = False,
     ) -> Self:
-        """Return the test in a folder without its plan.
+        """Return the test in a folder without its plan. `scenario` is LoadGen's name of the scenario, or empty for any.
 
-        `scenario` is LoadGen's name of the scenario, or empty for any. `may_have_single_tokens` allows answers of one
-        token. Raises LogError or UsageError, as `read` does.
+        `may_have_single_tokens` allows answers of one token. Raises LogError or UsageError, as `read` does.
         """
         result, requests = log.read(folder, scenario, "PerformanceOnly"), read_requests(folder)
         difference = count_difference(folder, result, requests)

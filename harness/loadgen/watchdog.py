@@ -81,8 +81,7 @@ class Watchdog(Silence):
             )
 
     def check_run(self, folder: Path, busy: bool = True) -> None:
-        """Raise an error if the engine failed, if it makes no progress while `busy`, or if the disk of `folder` is
-        full.
+        """Raise an error if the engine failed or makes no progress while `busy`, or if the disk of `folder` is full.
 
         LoadGen itself would wait forever.
         """

@@ -37,10 +37,9 @@ def document(summary: Summary, whole: bool = False, scatter: str = "") -> Docume
 
 
 def title(summary: Summary) -> str:
-    """Return the title: the speed with the limits that it was held to, and a passed accuracy gate; or why there is
-    none.
+    """Return the title: the speed with its limits and a passed accuracy gate, or why there is no speed.
 
-    It says DISPUTED if the server's own counts or LoadGen's log contradict the figures.
+    DISPUTED means that the server's own counts or LoadGen's log contradict the figures.
     """
     test = summary.result
     if test is None or test.tokens_per_sec is None:
@@ -121,8 +120,8 @@ def speed_text(summary: Summary, test: Outcome) -> str:
 
 
 def rate_text(test: Outcome) -> str:
-    """Return the rate of a test whose queries were sent at a rate, and that it kept both limits, of TTFT and of
-    TPOT.
+    """Return the rate of a test whose queries were sent at a rate, and whether both limits, TTFT and TPOT, were
+    kept.
     """
     rate = f"{number(test.details.achieved_qps)} samples/s"
     if test.details.limits_ms and Doubt.BUFFERED not in test.doubts:  # A buffer's times are not the engine's.
@@ -155,7 +154,7 @@ def limits_text(test: Outcome) -> str:
 def tone(summary: Summary) -> Tone:
     """Return the tone that gives the title its color: that of the result's verdict or, without a result, of the gate's.
 
-    It is empty for a gate without a clear verdict.
+    A gate without a clear verdict has no tone.
     """
     test = summary.result
     if test and Doubt.DISPUTED in test.doubts:

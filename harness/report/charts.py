@@ -80,8 +80,7 @@ class Scale(NamedTuple):
 
     @classmethod
     def around(cls, values: Sequence[float], margin: float = 0.1, is_log: bool = False) -> "Scale":
-        """Return a scale from the smallest to the largest value. The margin on both sides is a share of the values'
-        range.
+        """Return a scale from the smallest to the largest value. The margin on both sides is a share of the range.
 
         A logarithmic scale takes the logarithms of the values. Without values, the range is 0 to 1.
         """

@@ -180,7 +180,7 @@ def value_text(value: object) -> str:
 def load_runs(folders: Sequence[Path]) -> tuple[list[ComparedRun], list[str]]:
     """Return each finished run among the folders once, and a sentence for each path that was left out.
 
-    Raises UsageError if fewer than two runs are left, unless the others were copies.
+    Raises UsageError if fewer than two runs are left, unless copies were left out.
     """
     runs = []
     reasons = []

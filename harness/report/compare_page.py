@@ -364,9 +364,8 @@ def compared_sides(means: Mapping[str, float], metric: Metric) -> tuple[str, str
     first, second, *further = means
     if not further:
         return first, second
-    # The fastest side has the smallest time, or the largest speed.
+    # The fastest side, of the smallest time or the largest speed, is compared with the first or the next fastest.
     fastest, next_fastest, *_ = sorted(means, key=means.__getitem__, reverse=not metric.is_time)
-    # The fastest side is compared with the first or, if it is the first, with the next fastest.
     if fastest == first:
         return next_fastest, fastest
     return first, fastest
@@ -488,10 +487,9 @@ def difference(runs: Runs) -> str:
 
 
 def best_reference(runs: Runs) -> tuple[int, list[str]]:
-    """Return the index of the run that can be compared with the most others, and for each run a reason against
-    comparing it.
+    """Return the index of the run that can be compared with the most others, and why each run cannot be compared.
 
-    A reason is empty if the run can be compared, and for the reference itself.
+    A reason is empty if the run can be compared with the reference, and for the reference itself.
     """
     reasons_by_reference = [reasons_against(reference, runs) for reference in range(len(runs))]
     reason_counts = [sum(map(bool, reasons)) for reasons in reasons_by_reference]

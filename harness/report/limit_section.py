@@ -13,7 +13,7 @@ SOURCE_NOTE = "The limits follow from the card's data sheet and the model's shap
 def card_limits(report: RunReport) -> Iterator[Section]:
     """Yield the section on what the GPU's data sheet allows, for a run that computed on GPUs of its machine.
 
-    It compares these limits with what was measured. Nothing is yielded if none is known.
+    The section compares the limits with what was measured.
     """
     test, limits = report.summary.result, report.facts.card_limits
     if test is None or limits is None:
@@ -26,7 +26,7 @@ def card_limits(report: RunReport) -> Iterator[Section]:
         outcome = f"{number(headline.percent, 2)} % of {number(headline.limit, 3)} {headline.quantity}"
         blocks += [limit_comparison.comparison_table(rows), SOURCE_NOTE]
     blocks += [f"Not computed: {fact}." for fact in limits.missing]
-    kernels = limit_comparison.gap_kernels(report.summary.run.profile)  # for the gap between limit and value
+    kernels = limit_comparison.gap_kernels(report.summary.run.profile)
     if kernels:
         blocks.append(kernels)
     if blocks:

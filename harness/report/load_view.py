@@ -135,9 +135,7 @@ def is_same_test(test: Outcome, result: Outcome | None) -> bool:
 
 
 def loads_of(summary: Summary) -> list[LoadPoint]:
-    """Return a point for each test, in the order of the loads. If the run's own test is not among them, it comes
-    last.
-    """
+    """Return a point for each test, in the order of the loads, and last the run's own test if it is not among them."""
     own_test, gpu_times = separate_result(summary), gpu_times_of(summary)
     has_idle_test = any(Doubt.BUSY not in test.doubts for test in summary.tests)  # on an idle machine
     last_test_by_load = {test.load: test for test in summary.curve}
@@ -203,7 +201,7 @@ def separate_result(summary: Summary) -> Outcome | None:
     result, tests = summary.result, summary.tests
     if result is None or result.ttft_ms.p50 is None:
         return None
-    if not tests and not result.details.target_qps:  # There are no pictures over the load.
+    if not tests and not result.details.target_qps:  # A single test without a rate has no pictures.
         return None
     if any(is_same_test(test, result) for test in tests):
         return None

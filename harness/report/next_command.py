@@ -37,7 +37,7 @@ def command_after_interruption(summary: Summary) -> str:
     elif kept_rates:
         rate = max(kept_rates)
     elif rates_of_short_tests:
-        rate = max(rates_of_short_tests)  # A short test failed for no other reason.
+        rate = max(rates_of_short_tests)
     else:  # All tested rates were too high.
         lowest = tests[0].load
         rate = lowest / 2

@@ -35,7 +35,7 @@ class Strip(NamedTuple):
 def published_strips(summary: Summary) -> Iterator[Strip]:
     """Yield a picture of the run among the published results of its scenario, one for each unit.
 
-    None without a performance test, or for an endpoint, since the machine behind it is not known.
+    Nothing is yielded without a performance test, or for an endpoint, since the machine behind it is not known.
     """
     test = summary.result
     if test is None or not summary.is_in_process:
@@ -93,8 +93,7 @@ def line_of_run(
 
 
 def strip_of(scenario: str, device: str, count: int, rate: float, unit: Unit) -> Strip | None:
-    """Return the layout of a chart of the published results in one unit, with a line for each device and this run, or
-    None.
+    """Return the layout of a chart of the published results in one unit, None if there are no results.
 
     `device` is the accelerator as its driver names it, `count` the number of accelerators, 0 for CPUs. `rate` is that
     of all accelerators, or 0 if the run gets no line.

@@ -355,9 +355,7 @@ def judge_answers(sides: Sides, condition: Condition) -> Judgement:
 
 
 def judge_answers_of_run(condition: Condition, answers: AnswerPair) -> Judgement:
-    """Return the judgement of a condition on the answers of one run, with the score before and after if it is on a
-    known score.
-    """
+    """Return the judgement of a condition on the answers of one run, with the condition's score before and after."""
     judgement = judge_answer_pair(condition, answers)
     score = answers.scores.get(condition.metric.name) if condition.metric else None
     if score is None:
@@ -387,9 +385,7 @@ def judge_answer_pair(condition: Condition, answers: AnswerPair) -> Judgement:
 
 
 def judge_score(condition: Condition, answers: AnswerPair, name: str) -> Judgement:
-    """Return the judgement of the score `name`: by its value, or by its change with a bootstrap interval over the
-    samples.
-    """
+    """Return the judgement of the score `name`: by its value, or by its change with a bootstrap interval."""
     score = answers.scores.get(name)
     if score is None:
         return not_judged(condition, "it is not a mean over samples, so its change has no interval")  # such as gen_len

@@ -38,7 +38,7 @@ def build_report(folder: Path) -> Summary:
     summary = summary_of(folder, facts, chosen, ended_reason)
     if not summary.run.model_dump(exclude_none=True):  # No test has left a result.
         raise no_test_error(folder)
-    own_files.replace_links(folder)  # Links would lead out of the folder.
+    own_files.replace_links(folder)
     test = chosen.test if chosen else None
     report, document = draw_report(folder, facts, summary, test)
     write_json(folder / "summary.json", report.summary.model_dump(mode="json"))

@@ -85,9 +85,7 @@ def is_reference(summary: Summary) -> bool:
 
 
 def machine_text(summary: Summary) -> str:
-    """Return what a run was measured on, as text: the GPUs that the engine used, the number of CPU cores, or a
-    server.
-    """
+    """Return what a run was measured on, as text: GPUs, CPU cores, or the server behind an endpoint."""
     if not summary.is_in_process:  # The machine behind an endpoint is not known.
         return f"{plural(len(summary.meta.endpoints), 'endpoint')} of {server_name(summary)}"
     if summary.gpus:

@@ -43,7 +43,7 @@ def find_runs(word: str, results_dir: Path, with_failed: bool = False) -> list[P
     UsageError if the word names no run.
     """
     with suppress(OSError):
-        mend_latest(results_dir)  # A link that leads nowhere is mended.
+        mend_latest(results_dir)
     for path in (Path(word), results_dir / word):
         if path.exists():
             return [path]

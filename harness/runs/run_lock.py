@@ -23,10 +23,9 @@ _lock_files: dict[Path, int] = {}  # the file descriptors of this process's own 
 
 
 def lock_folder(folder: Path) -> None:
-    """Lock a run's folder for this process, so that others can tell that the run is alive. A second call changes
-    nothing.
+    """Lock a run's folder for this process, so that others can tell that the run is alive.
 
-    If the lock file cannot be written, there is no lock.
+    A second call changes nothing. If the lock file cannot be written, there is no lock.
     """
     folder = folder.absolute()
     if folder in _lock_files:  # It is locked already.

@@ -200,9 +200,7 @@ def accuracy_refusals(entry: Entry) -> Refusals:
 
 
 def performance_refusals(entry: Entry) -> Refusals:
-    """Yield what is wrong with the performance test: LoadGen's verdict and errors, contradicting logs, settings,
-    latencies.
-    """
+    """Yield what is wrong with the performance test."""
     result = entry.performance.log("performance")
     if not result.valid:
         yield f"LoadGen calls the performance test INVALID: {statements.merge_by_remedy(result.invalid_reasons)}"

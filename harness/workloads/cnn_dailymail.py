@@ -79,7 +79,7 @@ def stored_articles(config: RunConfig) -> tuple[list[Article], str]:
         rows = download(*CNN_DATASET, CNN_SPLIT, alternative_source(config))
         source = "/".join((*CNN_DATASET, CNN_SPLIT))
         return articles_from_columns(rows, CNN_DATASET[0]), source
-    if path.is_dir():  # saved by `datasets`
+    if path.is_dir():
         return articles_from_columns(read_saved(path, CNN_SPLIT), str(path)), str(path)
     return articles_from_json(path), str(path)
 
@@ -116,7 +116,7 @@ def shuffle_articles(records: Sequence[Article]) -> list[Article]:
 def check_tokenizer(records: Sequence[Article], tokenizer: Tokenizer, source: str) -> None:
     """Raise UsageError if token ids in the data do not stand for their articles with this tokenizer.
 
-    They may be another model's, since MLCommons' files for other models have the same name and the same keys.
+    The ids may be another model's, since MLCommons' files for other models have the same name and the same keys.
     """
     with_tokens = [number for number, record in enumerate(records) if record.tokens]
     step = max(1, len(with_tokens) // CHECKED_RECORDS)  # so that the checked records are spread over the data
@@ -191,7 +191,7 @@ def alternative_source(config: RunConfig) -> str:
 def check_md5(path: Path) -> None:
     """Raise UsageError if a data file does not have the checksum that MLCommons' downloader left beside it.
 
-    A folder is not checked, and neither is a file that no file ending in .md5 names.
+    A folder is not checked, and neither is a file without a checksum.
     """
     if not path.is_file():
         return

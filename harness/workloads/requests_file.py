@@ -190,9 +190,9 @@ def dialog_row(item: Mapping[str, object], name: str, dialog: Dialog, number: in
     system = system_prompt(item, where)
     has_roles = any("role" in message for message in dialog)
     if has_roles:
-        turns = [*chat_turns(with_system(dialog, system, where), number, where)]  # one for each message of the user's
+        turns = [*chat_turns(with_system(dialog, system, where), number, where)]
     else:
-        turns = [*sharegpt_turns(dialog, system, number)]  # at most one
+        turns = [*sharegpt_turns(dialog, system, number)]
     requests = [turn._replace(max_tokens=limit) for turn in turns]
     return ReadRow(requests, unread, is_chat=has_roles, is_sharegpt=not has_roles)
 

@@ -34,7 +34,7 @@ class Salt(NamedTuple):
         """
         if parts.salt == "start":
             return cls(vocabulary, offset=0, is_at_start=True)
-        # Without --salt, a prompt gets a salt only when it is sent again, in place of tokens after the prefix.
+        # Without a wanted salt, a prompt gets a salt only when it is sent again, in place of tokens after the prefix.
         is_unwanted = parts.salt == "none"
         return cls(vocabulary, offset=parts.prefix_len, is_at_start=False, replaces_tokens=is_unwanted)
 
@@ -87,8 +87,7 @@ class Library:
     notes: tuple[str, ...] = ()  # what a reader must know about how the samples were made
 
     def request(self, index: int, order: int, round: int = 0) -> Prompt:
-        """Return the token ids of sample `index`, and the most tokens that its answer may have, None if all have one
-        limit.
+        """Return the token ids of sample `index`, and the most tokens of its answer (None if all have one limit).
 
         `order` is the position of the request in the test, and `round` says how often the sample was sent before.
         """

@@ -103,9 +103,7 @@ def recorded_rows(path: Path) -> tuple[list[Recorded], int]:
 
 
 def recorded_request(where: str, line: int, names: list[str], cells: list[str]) -> Recorded:
-    """Return the request of a row, whose cells are in the columns `names`. Raises UsageError if a cell cannot be
-    used.
-    """
+    """Return the request of a row with cells in the columns `names`. Raises UsageError if a cell cannot be used."""
     if len(cells) != len(names):
         raise UsageError(f"{where}: {len(cells)} cells in place of {len(names)}.")
     seconds, input_tokens, output_tokens = cells[:3]
