@@ -34,7 +34,7 @@ def range_in_earlier_runs(
     values = []
     for line in lines:
         value = line.get(name)
-        if isinstance(value, float) and not differences(run, Comparable.from_history(line), IGNORED_IN_SCATTER):
+        if isinstance(value, int | float) and not differences(run, Comparable.from_history(line), IGNORED_IN_SCATTER):
             values.append(value)
     if not values:
         return "first run with these settings: run-to-run scatter unknown"

@@ -151,7 +151,7 @@ def join_runs(runs: Sequence[SubmittedRun], label: str) -> Entry:
         if not runs_of_test and test != "test06":
             raise UsageError(f"{label} has no {test} test ({path_text(runs)}): add a run that has one.")
         if len(runs_of_test) > 1:
-            raise UsageError(f"{label}: {path_text(runs_of_test)} both have {test}: give one.")
+            raise UsageError(f"{label}: {path_text(runs_of_test)} each have {test}: give one of them.")
         if runs_of_test:
             run_by_test[test] = runs_of_test[0]
     first_run, *other_runs = runs

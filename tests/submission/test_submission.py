@@ -664,7 +664,7 @@ def test_runs_that_make_no_entry(offline: Finished, server: Finished, system: Pa
     (unfinished / "status.json").write_text('{"status": "failed"}')
     with pytest.raises(UsageError, match="this run is failed"):
         entries.entries_of_runs([unfinished])
-    with pytest.raises(UsageError, match="both have accuracy"):
+    with pytest.raises(UsageError, match="each have accuracy"):
         entries.entries_of_runs([offline.folder, copy("again")])
     with pytest.raises(UsageError, match=r"v5\.1 and v6\.1; "):
         entries.entries_of_runs([offline.folder, of_version(server.folder, "5.1", tmp_path / "other")])
