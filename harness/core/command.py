@@ -183,8 +183,8 @@ class Command(TyperCommand):
         with one_line_errors():
             if not self.is_read_only:
                 return super().invoke(ctx)
-            # If `| head` closes the pipe, the signal ends this process. Python would raise an error instead, which ends
-            # a command with 0.
+            # If `| head` closes the pipe, the signal ends this process. Otherwise Python would raise an error, and the
+            # command would end with exit code 0.
             signal.signal(signal.SIGPIPE, signal.SIG_DFL)
             try:
                 return super().invoke(ctx)

@@ -269,8 +269,8 @@ def paired_changes(before: "ArrayLike", after: "ArrayLike") -> list[PairedChange
     scores_after = np.asarray(after, dtype=float)
     changes = scores_after - scores_before
     is_few = (len(changes) < FEWEST_SAMPLES) | (np.count_nonzero(changes, axis=0) < FEWEST_DIFFERING)
-    # By the rule of three, up to this share of all samples may change in a way that no sample shows. At worst, each of
-    # them loses or gains the largest score.
+    # By the rule of three, up to this share of all samples may change in a way that no sample shows. Scores are not
+    # negative, so at worst each of them loses the largest score before, or gains the largest score after.
     unseen_share = is_few * RULE_OF_THREE / len(changes)  # 0 for a score with enough samples
     largest_loss, largest_gain = scores_before.max(axis=0), scores_after.max(axis=0)
     low, high = bootstrap_intervals(changes).T

@@ -251,9 +251,10 @@ class EventReader:
             self.stray = (self.stray + words + b"\n")[:MOST_REFUSAL]
 
     def missing_end_error(self) -> EndpointError:
-        """Return the error for an answer whose end did not come, with the server's words that belong to no answer."""
+        """Return the error for an answer whose end did not come, with what the server sent beside its events."""
         last_bytes = self.stray
-        if not self._line.startswith(b"data:"):  # The unfinished line is no part of the answer.
+        is_event_unfinished = self._line.startswith(b"data:")
+        if not is_event_unfinished:  # The last line is no event, so it may say what is wrong.
             last_bytes += self._line
         if b'"choices"' in last_bytes:
             return EndpointError(f"{self.address} does not stream: it answers `stream: true` in a single JSON document")

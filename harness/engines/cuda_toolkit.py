@@ -25,9 +25,9 @@ def set_cuda_home(engine_args: Mapping[str, object]) -> str:
     Return a warning in one line if there is no compiler (nvcc), or if the toolkit cannot be completed. Empty otherwise.
     """
     # Only FlashInfer, a backend of attention, compiles kernels at run time, and so needs a toolkit.
-    is_compiled = str(engine_args.get("attention_backend", "")).upper().startswith(COMPILED_BACKEND)
+    compiles_kernels = str(engine_args.get("attention_backend", "")).upper().startswith(COMPILED_BACKEND)
     has_other_toolkit = environ.get("CUDA_HOME") or shutil.which("nvcc") or (TOOLKIT / "bin" / "nvcc").exists()
-    if not is_compiled or has_other_toolkit:
+    if not compiles_kernels or has_other_toolkit:
         return ""
     packages = Path(get_path("purelib"))
     if links_of(packages) is None:
@@ -38,7 +38,7 @@ def set_cuda_home(engine_args: Mapping[str, object]) -> str:
         if failure:
             return failure
     links = links_of(packages)
-    if links:
+    if links:  # The links stand in the toolkit's folder.
         environ["CUDA_HOME"] = str(links.parent)
     return ""
 

@@ -169,8 +169,8 @@ def applied_kernels(names: Iterable[str], kernels: Mapping[object, str]) -> dict
 def check(names: Iterable[str], kernels: Mapping[str, str]) -> None:
     """Raise UsageError for a patch that changed none of the kernels that run.
 
-    `kernels` describes the kernels that run, by the part of the model. The descriptions include those that
-    `applied_kernels` returned, so a patch that is not in them changed nothing.
+    `kernels` describes the kernels that run, by the part of the model. A patch that changed a kernel has its name
+    (`patch.kernel`) in the description.
     """
     for name in names:
         patch = PATCHES[name]

@@ -223,10 +223,10 @@ class SUT:
     def complete_hidden(self, request: Request) -> None:
         """Report an answer whose tokens the server counted but did not send.
 
-        LoadGen needs a first token. It gets one at the end, whose time says nothing about the answer.
+        No first token came, so its time is not known.
         """
         request.first_tokens = 0
-        if self.streams and not self.is_timed_by_client:
+        if self.streams and not self.is_timed_by_client:  # LoadGen needs a first token: it gets one at the end.
             self.report(lg.FirstTokenComplete, request.id, [0])
         self.end(request, [0] * test_run.PLACEHOLDER_TOKENS)
 

@@ -321,6 +321,7 @@ class TestRun:
     def read(cls, folder: Path, plan: "Plan", engine_concurrency: int | None = None) -> Self:
         """Return the test in a folder, with the client's delay and how many requests the engine computed at once.
 
+        `engine_concurrency` is the most requests that the engine computes at once; None if that is not known.
         Raises LogError for logs that cannot be trusted or are of another test, and UsageError for a damaged file.
         """
         has_own_requests = plan.request_set is not None  # The user's own requests may ask for answers of one token.

@@ -38,7 +38,8 @@ def drift_text(drift: float) -> str:
 def change_between(tests: Sequence[Outcome]) -> str:
     """Return in words that the server held a rate after it had failed at a clearly lower one; empty if it never did.
 
-    A test with refused requests does not count as failed, because the number in flight was reduced after it.
+    A test with refused requests does not count as failed: later tests have fewer requests in flight, so their success
+    shows no change of the server.
     """
     for index, later in enumerate(tests):
         failed = [test for test in tests[:index] if not test.has_held and not test.refused]

@@ -270,11 +270,11 @@ def verdict_lines(summary: Summary) -> Iterator[Line]:
 def loadgen_line(summary: Summary, test: Outcome) -> Line:
     """Return the line with LoadGen's verdict, the number of queries, the seconds, and what would make the test VALID.
 
-    If the test is VALID, and the search of which it is had no full test that failed, the line says so.
+    The line also says that a VALID test was the first full test of its search.
     """
     details = test.details
     basis = f"{number(test.queries)} {summary.scenario.pattern.query_noun} in {number(details.duration_s)} s"
-    is_first_attempt = summary.run.search and not summary.run.attempts  # `attempts` has the failed ones.
+    is_first_attempt = summary.run.search and not summary.run.attempts  # `attempts` has the earlier full tests.
     if test.valid and is_first_attempt:
         basis += ", at the first attempt"
     remedies = dict.fromkeys(reason.remedy for reason in details.invalid_reasons)
@@ -349,9 +349,9 @@ def cautions(summary: Summary, test: Outcome) -> Iterator[str]:
 
 
 def burst_caution(summary: Summary, result: Outcome) -> str:
-    """Return at which tested loads answers came in bursts, since a buffer before this client held them back.
+    """Return at which loads, other than the result's, answers came in bursts; empty if at none.
 
-    A line of its own tells of bursts at the result's load. Empty if no other load had bursts.
+    A buffer between the server and this client holds such answers back. Another caution is about the result's load.
     """
     other_levels = [level for level in summary.levels if level.load != result.load]
     names = [level.text for level in other_levels if Doubt.BUFFERED in level.doubts]

@@ -263,9 +263,9 @@ def may_be_best_load(test: Outcome, has_idle_test: bool) -> bool:
 
 
 def overruled_by(test: Outcome, deciding_test: Outcome, own_test: Outcome | None) -> str:
-    """Return, in words, which test has another outcome and counts instead; empty if there is none.
+    """Return, in words, which test counts instead of this one; empty if the deciding test has the same outcome.
 
-    It is a test of the same load, or a full test at a lower rate.
+    The deciding test has the same load or, if it is a full test, a lower rate. `own_test` is the run's result.
     """
     if deciding_test.has_kept == test.has_kept:
         return ""

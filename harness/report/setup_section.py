@@ -24,7 +24,8 @@ def measured_with(report: RunReport) -> Iterator[Section]:
         environment = {"environment": cell(MarkdownText(" ".join(variables)))}
         blocks.append(facts_table(environment, name="environment"))
     blocks.append(MarkdownText("[All settings](config.json)."))
-    yield Section("Measured with", meta.weights or meta.precision, blocks)
+    shown_when_closed = meta.weights or meta.precision
+    yield Section("Measured with", shown_when_closed, blocks)
 
 
 def rows_of_run(report: RunReport) -> dict[str, str]:

@@ -93,8 +93,8 @@ def bound_sentences(test: Outcome, limits: Mapping[str, str]) -> list[str]:
             unrecorded.append(name)
     recorded_text = ", ".join(recorded)
     if unrecorded:
-        known = recorded_text or "none of the rest"
-        return [f"Not saturated in the performance test: {known}. Not known: {', '.join(unrecorded)}."]
+        unsaturated = recorded_text or "none of the rest"  # the rest beside those that are not known
+        return [f"Not saturated in the performance test: {unsaturated}. Not known: {', '.join(unrecorded)}."]
     return [
         f"No resource was saturated in the performance test ({recorded_text}): the load, or work between the steps, "
         "set the speed."

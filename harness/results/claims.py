@@ -263,8 +263,8 @@ def compare_data(name: str, stated: object, source: str, recomputed: object) -> 
 def digest_claims(folder: Path, stored: Mapping[str, str]) -> Iterator[Claim]:
     """Yield the claims that the files are as the run left them, by the SHA-256 of each file (`stored`).
 
-    A file that was saved in another form, such as with other line ends, counts as unchanged; one more claim names the
-    form.
+    A file that was saved in another form, such as with other line ends, counts as unchanged. One more claim, which
+    never agrees, names the form.
     """
     current = file_digests(folder)
     names_by_form: dict[str, list[str]] = {}

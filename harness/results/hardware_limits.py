@@ -44,10 +44,9 @@ def token_sums(requests: Sequence[Request]) -> TokenSums:
 
 
 def do_formulas_fit(test: TestRun, plan: Plan) -> bool:
-    """Tell whether the formulas of `peak_shares` fit a test: an Offline test of the reference model, without more.
+    """Tell whether the formulas of `peak_shares` fit a test: an Offline test of the reference model on this host.
 
-    They do not count GPUs of other hosts. The peaks are not those of fp32, drafted tokens add work, and cached prefixes
-    save some.
+    Drafted tokens add work that the formulas do not count, cached prefixes save some, and fp32 has other peaks.
     """
     is_offline = not test.result.ttft_ms  # Any other scenario has a TTFT.
     if not (is_offline and plan.reference_model):

@@ -32,10 +32,7 @@ INTERVAL_PERCENTILES = (50, 90, 99)
 
 
 def outcome_of(test: TestRun, plan: Plan, run: Path, load: Measured = None) -> Outcome:
-    """Return the outcome of a test. `run` is the run folder. Without `load`, the test's load is that of the plan.
-
-    A field is None if it is not known, or does not apply to the test.
-    """
+    """Return the outcome of a test. `run` is the run folder. If `load` is None, the test's load is that of the plan."""
     result, steady_part = test.counted_result, test.window
     queue = sent_qps = issue_s = more_queries = None
     if plan.pattern.is_rated:  # Other tests send no schedule of queries, so there is no rate and no queue.
@@ -51,7 +48,7 @@ def outcome_of(test: TestRun, plan: Plan, run: Path, load: Measured = None) -> O
         load=load or plan.pattern.number(plan) or 0.0,
         unit=plan.pattern.unit,
         valid=bool(result.valid),
-        has_own_limits=plan.pattern.is_timed_by_client,
+        has_own_limits=plan.pattern.is_timed_by_client,  # LoadGen judges all other tests by MLPerf's limits.
         reasons=tuple(reasons(result, plan, queue, is_few=queries < FEWEST_P99)),
         tokens_per_sec=result.tokens_per_sec,
         input_tokens_per_sec=(steady_part or test).input_tokens_per_sec,
@@ -247,7 +244,7 @@ def what_ran_out(
         client=bool(facts.plan.config.endpoint),
         others_percent=others_percent,
     )
-    # `is_few` would change only the text of these statements, which is not used.
+    # Only whether a latency is over its limit matters here. `is_few` changes nothing but the texts.
     latencies_over = over_limits(facts.plan, p99_of(counted.ttft_ms), p99_of(counted.tpot_ms), is_few=False)
     if any(latencies_over):
         statements = telemetry.without_more_load(statements)

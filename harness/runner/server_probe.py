@@ -25,9 +25,10 @@ class ServerProbe(NamedTuple):
 
 @cache
 def probe_servers(config: RunConfig) -> ServerProbe:
-    """Ask the servers for one streamed answer, as a run does it, and return how they take a prompt and deliver tokens.
+    """Ask the servers for one streamed answer, as a run does it, and return how they delivered it.
 
-    Raises UsageError or EndpointError if they do not answer. The result is cached, as several checks use it.
+    The returned client knows how they take a prompt. Raises UsageError or EndpointError if they do not answer. The
+    result is cached, as several checks use it.
     """
     server_flags = RunConfig.non_default_settings(config.values(EndpointFlags.model_fields))
     # The engine takes the settings of a run, which must have a load.

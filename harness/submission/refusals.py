@@ -135,12 +135,11 @@ def size_refusals(entry: Entry, accuracy: TestResult, performance: TestResult) -
 
 def result_figures(result: TestResult) -> dict[str, float | None]:
     """Return the figures, by name, from which the checker takes a test's result; None for one that the log lacks."""
-    estimate = ESTIMATES.get(result.scenario)
-    if not estimate:
+    estimate_name = ESTIMATES.get(result.scenario)  # of the latency that early stopping gives
+    if not estimate_name:  # neither SingleStream nor MultiStream
         return {"samples/s": result.samples_per_sec, "tokens/s": result.tokens_per_sec}
-    # the figures of SingleStream and MultiStream
     p90 = result.latency_ms.p90 if result.latency_ms else None
-    return {estimate: result.early_stopping.number(estimate), "latency p90": p90}
+    return {estimate_name: result.early_stopping.number(estimate_name), "latency p90": p90}
 
 
 def latency_refusals(result: TestResult, limits: mlperf.LatencyLimits) -> Refusals:

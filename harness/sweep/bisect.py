@@ -188,7 +188,7 @@ def make_step(
     settings = changed_settings(side.by_part, mode_setting)
     good_settings = changed_settings(good.by_part, mode_setting)
     experiment = make_experiment(variant, kind, settings, baseline=good_settings)
-    # A bisection has words for engine patches and environments, too.
+    # The experiment's own words are of settings alone. A difference may also be an engine patch or an environment.
     change_words = tuple(change.words for change in changes)
     return replace(experiment, changes=change_words, python=side.python)
 
@@ -233,11 +233,13 @@ class BisectState(SweepState):
         return bool(statuses - {"interrupted"}) and "complete" not in statuses
 
     def extend(self) -> bool:
-        """Plan a new step (an experiment between GOOD and BAD), or rounds of experiments that exist.
+        """Plan what the bisection needs next, and return whether there is anything to run.
 
-        Returns whether there is anything to run. Before the first step, the estimate of all steps is announced.
+        That is a new step, an experiment between GOOD and BAD, or more rounds of experiments that exist. Before the
+        first step, the estimate of all steps is announced.
         """
-        if self.out_of_time or self.is_hopeless(BASELINE):  # The baseline is GOOD.
+        can_good_not_run = self.is_hopeless(BASELINE)  # GOOD is the baseline of each step.
+        if self.out_of_time or can_good_not_run:
             return False
         findings = BisectFindings(report.read_results(self.folder.path, self.kept), self.bisection)
         wanted = findings.wanted
@@ -245,7 +247,8 @@ class BisectState(SweepState):
         if not wanted:
             return False
         if isinstance(wanted, frozenset):  # a new step, by the indexes of its differences
-            if not self.bisection.expected:  # The new step is the first one.
+            is_first_step = not self.bisection.expected  # The estimate of all steps is made at the first one.
+            if is_first_step:
                 self.announce_estimate()
             self.add_rounds([self.add_step(wanted)])
         else:  # the names of experiments that need rounds

@@ -258,8 +258,8 @@ def validity_text(result: ExperimentResult) -> str | None:
 def change_text(result: ExperimentResult) -> str:
     """Return the change of speed as text.
 
-    The change is struck out, with the reason, if the baseline's speed does not count. A dash stands for no change. A
-    change is also struck out if the experiment's own speed does not count.
+    It is struck out if a speed does not count, the baseline's (`void_gain`) or the experiment's own. A dash stands for
+    a change that is not known.
     """
     if result.void_gain:
         return f"~~{result.void_gain.signed}~~ {result.void_reason}"

@@ -72,7 +72,8 @@ def load(config: RunConfig, tokenizer: Tokenizer, count: int) -> Library:
 def stored_articles(config: RunConfig) -> tuple[list[Article], str]:
     """Return all articles of the run's data, and their source. Raises UsageError if the data cannot be read.
 
-    The data are the user's, or else the model's, as the demo has them, or else MLPerf's, which are downloaded.
+    The data are the user's, else those that come with the model (the demo has some), else MLPerf's, which are
+    downloaded.
     """
     path = config.dataset_path or config.model_spec.data
     if not path:
@@ -148,6 +149,7 @@ def data_notes(records: Sequence[Article]) -> Iterator[str]:
             unused_instructions.add(record.instruction)
     if unused_instructions:
         shown_text = min(unused_instructions)[:SHOWN_CHARACTERS]  # one of them, always the same for the same data
+        # PROMPT, MLPerf's own instruction, is put around each article in its place.
         yield f"not read: 'instruction' {shown_text!r}; MLPerf's stands around each article"
     if unread_counts:
         yield unread_note(unread_counts, "record")
