@@ -112,7 +112,7 @@ def size_of(findings: BisectFindings, step: StepFinding) -> str:
     """
     metric = step.condition.metric
     change = change_of(findings, step)
-    if metric is None or change is None:  # The condition is not on a metric, or a side has no value of it.
+    if metric is None or change is None:  # The step is judged by its answers, or has no change.
         return f"not worse by the condition: {step.figures}"
     speed = change.speed_change(metric)
     mean = percent_change(speed.mean)
