@@ -155,7 +155,7 @@ class Command(TyperCommand):
             if flag in MULTILINE_FLAGS:
                 text = word.replace("\n", "")
             check_printable(flag, text)
-        for flag, value in self.flags_with_values(words):
+        for flag, value in self.flags_with_values(words):  # raises for a flag that lacks its value
             check_flag_value(flag, flags[flag], value)
 
     def flags_with_values(self, words: Sequence[str]) -> Iterator[tuple[str, str]]:

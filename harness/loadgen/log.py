@@ -249,8 +249,8 @@ def sample_rate(values: Entries) -> Measured:
     divided by the seconds that they took. None if unknown.
     """
     keys = scenario_entries(values)
-    if keys.samples:
-        return values.number(keys.samples)
+    if keys.sample_rate:
+        return values.number(keys.sample_rate)
     samples, seconds = sample_count(values), keys.seconds(values)
     if not samples or not seconds:
         return None

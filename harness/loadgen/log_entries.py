@@ -140,7 +140,7 @@ def scheduled_duration(values: Entries) -> Measured:
 
     A Server test counts up to the completion of the last query, a SingleStream test up to the issue of the last query.
     """
-    rate_entry = scenario_entries(values).samples
+    rate_entry = scenario_entries(values).sample_rate
     return duration_at(values, rate_entry) if rate_entry else None
 
 
@@ -158,7 +158,7 @@ def sequential_duration(values: Entries) -> Measured:
 class ScenarioEntries(NamedTuple):
     """The keys of the log's entries that hold a scenario's results."""
 
-    samples: str | None  # samples per second; None if LoadGen does not log them
+    sample_rate: str | None  # samples per second; None if LoadGen does not log them
     tokens: str = "result_completed_tokens_per_second"
     seconds: Callable[[Entries], Measured] = scheduled_duration  # returns the length of the measured part
     multi_sample_queries: bool = False  # a query holds several samples
@@ -188,4 +188,4 @@ def scenario_entries(values: Entries) -> ScenarioEntries:
 
     An unknown scenario has the usual keys, without a rate of samples.
     """
-    return ENTRIES_BY_SCENARIO.get(str(values["effective_scenario"]), ScenarioEntries(samples=None))
+    return ENTRIES_BY_SCENARIO.get(str(values["effective_scenario"]), ScenarioEntries(sample_rate=None))

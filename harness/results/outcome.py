@@ -330,7 +330,8 @@ class Outcome(FrozenModel):
         disagreements between the logs follow.
         """
         flaws = list(self.disagreements)
-        misses_own_limits = self.has_own_limits and bool(self.reasons)  # With own limits, there are no other reasons.
+        # With own limits, each reason is a latency over its limit.
+        misses_own_limits = self.has_own_limits and bool(self.reasons)
         if self.over or misses_own_limits:
             flaws.insert(0, comparability.OVER_LIMIT)
         elif not self.valid:

@@ -141,8 +141,8 @@ class BisectFindings:
             return (GOOD_AGAIN, BAD)
         if self.is_reproduced:
             return self.wanted_step
-        has_no_cause = bad.answer == "passes"  # Nothing in BAD makes the condition hold.
-        if has_no_cause or "no verdict" in (good.answer, bad.answer):
+        is_bad_fine = bad.answer == "passes"  # BAD is not worse by the condition, so there is nothing to explain.
+        if is_bad_fine or "no verdict" in (good.answer, bad.answer):
             return ()
         if self.bisection.scheduled(BAD) >= self.bisection.most_rounds:  # GOOD and BAD have had all their rounds.
             return ()

@@ -473,7 +473,7 @@ def server_lines(report: SweepReport) -> Iterator[Line]:
         if result.name != BASELINE and result.ratios(TAIL_METRIC):
             change = change_of(result, TAIL_METRIC, report.state)
             if result.background_load:
-                # Other programs ran. The interval of few pairs of tests would be too narrow then, and is left out.
+                # Beside other programs, few pairs of tests do not show the scatter: the change gets no interval.
                 change = change.on_busy_machine()
             yield Line(TAIL_METRIC.label, f"{result.name} {change.describe(TAIL_METRIC)}")
     for name, answers in report.compared_answers.items():

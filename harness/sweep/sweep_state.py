@@ -214,9 +214,12 @@ class SweepState:
         return min(asked_s, max(SHORTEST_FULL_TEST_S, fitting_s))
 
     def left(self) -> list[str]:
-        """Return the names of the jobs that the time limit left out, or "finalists" if only those were."""
+        """Return the names of the jobs that the time limit left out.
+
+        If it is none of the planned jobs, it was the runs of the finalists, which are planned last: "finalists".
+        """
         labels = []
-        whole_machine = Lane()  # Only the key of the baseline, which is not named, depends on the lane.
+        whole_machine = Lane()  # Any lane would do: the jobs other than the baseline's do not depend on it.
         for job in self.jobs(whole_machine):
             if job.item.name != BASELINE:
                 labels.append(job.label(self.options.repeat))

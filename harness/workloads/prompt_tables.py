@@ -141,9 +141,11 @@ def table_rows(path: Path, text: str, names: tuple[str, ...]) -> Iterator[Reques
 def cell_value(name: str, cell: str, text_names: tuple[str, ...]) -> object:
     """Return a cell of a table's column `name` as a number, a JSON list or object, or text.
 
-    `text_names` are the columns that may hold the prompt.
+    `text_names` are the columns that may hold the prompt. The first is "prompt", or the one that the user named, and
+    holds text. Others may hold lists, such as token ids.
     """
-    if name in text_names[:1] or name in SYSTEM_KEYS:  # A prompt may look like a number.
+    is_text = name in text_names[:1] or name in SYSTEM_KEYS
+    if is_text:  # A text may look like a number.
         return cell
     number = whole_number(cell)
     if number is not None:

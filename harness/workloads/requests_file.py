@@ -104,9 +104,9 @@ def prompt_columns(column: str) -> tuple[str, ...]:
 def read_rows(path: Path, rows: RequestRows, column: str) -> StoredRequests:
     """Return the requests of rows: one for each row, or one for each turn of a conversation.
 
-    `column` is the key of the prompt, if the user named one. Raises UsageError if too many rows have no request, or if
-    a key would change a request but is not sent.
+    `column` is the key of the prompt, if the user named one. Raises UsageError if no request can be read.
     """
+    # Raises UsageError if too many rows have no request, or if a key would change a request but is not sent.
     good_rows, faults = readable_rows(path, rows, column)
     requests = list[StoredRequest]()
     unread_counts = Counter[str]()
