@@ -50,7 +50,7 @@ class Comparable(NamedTuple):
         settings = dict(dict_or_empty(line, "setup"))
         for name in ("category", "batch_size", "concurrency"):
             settings[name] = line.get(name) or None  # A missing key, 0 and an empty text all mean that it was not set.
-        # Aspects are named values. A flaw or a load by others is only a name, so its value is True.
+        # Each aspect below has values by name. A flaw or a load by others is only a name, so its value is True.
         flaws = dict.fromkeys(map(str, list_or_empty(line, "flaws")), True)
         # A run without a valid test has a flaw, even if its line names none, as in older versions.
         if not flaws and line.get("valid") is not True:

@@ -81,9 +81,9 @@ def use_order_of_nvml() -> None:
 
 def check_gpu_numbers(nvml: NVML, all_handles: Sequence[GPUHandle]) -> None:
     """Raise UsageError if GPU number N of CUDA may be another model than GPU number N of NVML."""
-    order = environ.get(ORDER_VARIABLE, ORDER_OF_NVML)
+    order = environ.get(ORDER_VARIABLE, ORDER_OF_NVML)  # If it is not set, `use_order_of_nvml` sets it.
     models = {answer_or_none(nvml.nvmlDeviceGetName, handle) for handle in all_handles}
-    # In another order than NVML's, CUDA puts the fastest model first. That does not matter if there is only one model.
+    # With equal models, the order does not matter.
     if order != ORDER_OF_NVML and len(models) > 1:
         raise UsageError(
             f"{ORDER_VARIABLE}={order} numbers these unlike GPUs in an order of its own: unset it, or name GPUs in "

@@ -64,8 +64,7 @@ def too_large_error(path: Path, most: int) -> NotRegularError:
 def open_bytes(path: Path, most: int = LARGEST_RUN_FILE) -> Iterator[BinaryIO]:
     """Open a regular file of at most `most` bytes for reading.
 
-    Every file that may be a pipe or a device must be opened by this function. Raises OSError for such a file, and for a
-    file that is too large.
+    Raises OSError, with the file's name, for a pipe, a device, a file that is too large, or a failure to read.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a FIFO would wait for a writer
     with os.fdopen(descriptor, "rb") as file:

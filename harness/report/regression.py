@@ -246,7 +246,7 @@ def judge(sides: Sides, conditions: Sequence[Condition]) -> list[Judgement]:
     if failed_runs:
         judgements.append(accuracy_gate_failure(failed_runs))
     difference = sides.difference(IGNORED_FOR_ANSWERS)
-    # Conditions on answers ignore the most differences. Any other difference forbids every judgement.
+    # Of all conditions, those on answers allow the most differences. What not even they allow forbids every judgement.
     if difference:
         judgements += [not_judged(condition, difference) for condition in conditions]
     else:

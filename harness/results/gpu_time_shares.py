@@ -96,8 +96,8 @@ def seconds_by_use(recording: Recording, max_clock: float) -> dict[str, float]:
         for seconds, load_percent, mhz, hot_percent, capped_percent, waiting_requests in readings:
             if load_percent is None or mhz is None:
                 continue
-            busy_s, lost_s = seconds * load_percent / 100, 0.0
-            # At the maximum clock, the work would have taken less time.
+            busy_s = seconds * load_percent / 100
+            lost_s = 0.0  # by a lower clock: at the maximum clock, the work would have taken less time
             if max_clock and (hot_percent or capped_percent):
                 lost_s = busy_s * max(0.0, 1 - mhz / max_clock)
             # A GPU without requests may be idle. One that is idle while requests wait loses time.
