@@ -314,8 +314,7 @@ class Client:
 
         More tokens than `most` are no error: the engine may have encoded the text with fewer tokens.
         """
-        text, half_character = whole_characters(chunk.text for chunk in reading.pieces)
-        tokens = self._encode_text(text)
+        tokens, half_character = self._encode_pieces(reading.pieces)
         if half_character:  # The answer ended within a character.
             tokens += self._encode_text(REPLACEMENT)
         # Engines count the token by which the model ends an answer, but the text does not show it.
@@ -333,8 +332,12 @@ class Client:
         """
         if self.form.ids_out:
             return self._checked_ids(address, pieces), ""
-        text, half = whole_characters(chunk.text for chunk in pieces)
-        return self._encode_text(text), half
+        return self._encode_pieces(pieces)
+
+    def _encode_pieces(self, pieces: Sequence[CompletionChunk]) -> tuple[list[int], str]:
+        """Return the token ids of the text of messages, and half a character if the text ends with one, else ""."""
+        text, half_character = whole_characters(chunk.text for chunk in pieces)
+        return self._encode_text(text), half_character
 
     def _checked_ids(self, address: str, pieces: Sequence[CompletionChunk]) -> list[int]:
         """Return the token ids that a server sent in messages.

@@ -11,7 +11,7 @@ from harness.core.formatting import Measured, number, plural
 from harness.report.charts import Point, Scale
 from harness.results import metrics, test_table
 from harness.results.gpu_time import GpuTime
-from harness.results.outcome import Doubt, Outcome, load_of
+from harness.results.outcome import Doubt, Outcome, lowest_failure
 from harness.results.summary import CURVE_UNITS, Summary
 from harness.runs.run_folder import TEST_FOLDERS
 
@@ -23,16 +23,8 @@ SHOWN_SHARES = {"idle": "GPU idle, %", "clock": "GPU clock lowered, %"}
 P99Limits = Mapping[str, Measured]  # milliseconds at p99, by kind of latency; None: no limit
 
 
-# The attribute of a point for each name under which the script reads it.
-SCRIPT_FIELDS = {
-    "name": "name",
-    "stands": "may_be_best",
-    "is_full": "is_full",
-    "gain": "gain",
-    "speed": "speed",
-    "standing": "standing",
-    "doubt": "doubt",
-}
+# The attributes of a point that the script of report.html reads.
+SCRIPT_FIELDS = ("name", "may_be_best", "is_full", "gain", "speed", "standing", "doubt")
 
 
 class LoadPoint(NamedTuple):
@@ -123,7 +115,7 @@ class LoadPoint(NamedTuple):
         if self.gpu_time:
             figures["idle"] = self.gpu_time.idle + (self.gpu_time.idle_while_waiting or 0.0)
             figures["clock"] = self.gpu_time.held_by_power + self.gpu_time.held_by_heat
-        fields: dict[str, object] = {name: getattr(self, attribute) for name, attribute in SCRIPT_FIELDS.items()}
+        fields: dict[str, object] = {name: getattr(self, name) for name in SCRIPT_FIELDS}
         return {**fields, "load": self.test.load, "few": self.test.is_few, "figures": figures}
 
 
@@ -173,11 +165,10 @@ def failed_full_test_below(rate: float, summary: Summary) -> Outcome | None:
     full_tests = [*(summary.run.attempts or [])]
     if summary.result is not None:
         full_tests.append(summary.result)
-    failed = [test for test in full_tests if not has_passed(test) and not test.is_short]
-    lowest = min(failed, key=load_of, default=None)
-    if lowest is None or lowest.load >= rate:
+    failure = lowest_failure(full_tests)
+    if failure is None or failure.load >= rate:
         return None
-    return lowest
+    return failure
 
 
 def is_same_load(test: Outcome, other: Outcome) -> bool:

@@ -490,13 +490,21 @@ def deciding_tests(outcomes: Iterable[Outcome]) -> list[Outcome]:
 def kept_below_failures(outcomes: Iterable[Outcome]) -> list[Outcome]:
     """Return the tests that kept their limits at a load below all loads that failed, sorted by load.
 
-    A short probe may keep limits that a full test at a lower rate breaks. A test that was only too short for LoadGen's
-    verdict did not fail.
+    A short probe may keep limits that a full test at a lower rate breaks.
     """
     tests = sorted(outcomes, key=load_of)
-    failed_loads = [test.load for test in tests if not test.has_kept and not test.is_short]
-    lowest_failed_load = min(failed_loads, default=inf)
+    failure = lowest_failure(tests)
+    lowest_failed_load = failure.load if failure else inf
     return [test for test in tests if test.has_kept and test.load < lowest_failed_load]
+
+
+def lowest_failure(outcomes: Iterable[Outcome]) -> Outcome | None:
+    """Return the test with the lowest load that failed; None if none did.
+
+    A test that was only too short for LoadGen's verdict did not fail.
+    """
+    failed = [outcome for outcome in outcomes if not outcome.has_kept and not outcome.is_short]
+    return min(failed, key=load_of, default=None)
 
 
 def best_load(outcomes: Iterable[Outcome]) -> Outcome | None:

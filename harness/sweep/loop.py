@@ -52,12 +52,7 @@ def run_sweep(state: SweepState, lanes: Sequence[Lane], display: Display, runner
         try:
             # Each run.py inherits the lock, so the folder stays locked while a run that outlived its sweep goes on.
             runner = runner or runner_of(state, lanes, display, lock)
-            try:
-                is_interrupted = run_rounds(state, Crew(state, runner, display), lanes)
-            except KeyboardInterrupt:  # It came between two runs, for example while GPU memory was waited for.
-                if not state.kept.records:
-                    raise
-                is_interrupted = True
+            is_interrupted = run_until_interrupted(state, Crew(state, runner, display), lanes)
             return finish_sweep(state, is_interrupted, display)
         except KeyboardInterrupt:
             folder.fail("interrupted")
@@ -67,6 +62,19 @@ def run_sweep(state: SweepState, lanes: Sequence[Lane], display: Display, runner
             raise failure_of(state, error) from None
         except OSError as error:
             raise failure_of(state, BenchmarkError(f"{folder.path}: {system_reason(error)}.")) from None
+
+
+def run_until_interrupted(state: SweepState, crew: Crew, lanes: Sequence[Lane]) -> bool:
+    """Run the rounds of a sweep, and return whether they were interrupted.
+
+    Raises KeyboardInterrupt if no run was recorded before.
+    """
+    try:
+        return run_rounds(state, crew, lanes)
+    except KeyboardInterrupt:  # It came between two runs, for example while GPU memory was waited for.
+        if not state.kept.records:
+            raise
+        return True
 
 
 def failure_of(state: SweepState, error: BenchmarkError) -> BenchmarkError:

@@ -36,7 +36,7 @@
 
   // Of the measured loads that may be an answer and keep the limits, a full test before a probe, then the most gain.
   function answer() {
-    const kept = data.tests.filter((test) => test.stands && !broken(test).length);
+    const kept = data.tests.filter((test) => test.may_be_best && !broken(test).length);
     const best = kept.reduce((most, test) => (most && (most.is_full - test.is_full || most.gain - test.gain) >= 0 ? most : test), null);
     const typed = kinds.filter((kind) => limit(kind) != null).map((kind) => `${kind.toUpperCase()} ${number(limit(kind))}`);
     const under = typed.length ? `${point} within ${typed.join(" and ")} ms` : "without a limit";
