@@ -2,6 +2,7 @@
 
 import ast
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -45,17 +46,21 @@ def test_no_message_names_what_only_a_checkout_has() -> None:
     for path in (ROOT / "harness").rglob("*.py"):
         place = path.relative_to(ROOT / "harness").as_posix()
         tree = ast.parse(path.read_text())
-        docstrings = {id(node.body[0].value) for node in ast.walk(tree) if has_docstring(node)}
+        docstrings = list(docstring_nodes(tree))
         for node in ast.walk(tree):
-            is_text = isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings
-            if is_text and OF_A_CHECKOUT.search(str(node.value)) and place not in KNOW_BOTH:
+            if not isinstance(node, ast.Constant) or not isinstance(node.value, str) or node in docstrings:
+                continue
+            if OF_A_CHECKOUT.search(node.value) and place not in KNOW_BOTH:
                 wrong.append(f"{place}:{node.lineno}")
     assert wrong == []
 
 
-def has_docstring(node: ast.AST) -> bool:
-    kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-    return isinstance(node, kinds) and bool(node.body) and isinstance(node.body[0], ast.Expr)
+def docstring_nodes(tree: ast.Module) -> Iterator[ast.expr]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            first = node.body[0] if node.body else None
+            if isinstance(first, ast.Expr):
+                yield first.value
 
 
 def test_an_installed_package_is_mended_by_its_extras(monkeypatch: pytest.MonkeyPatch) -> None:

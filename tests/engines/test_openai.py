@@ -120,7 +120,7 @@ def test_text_goes_where_token_ids_do_not() -> None:
         tokenizer = engine.tokenizer
         streamed, (whole,) = answer(engine, stream=True), answer(engine, stream=False)
         assert tokenizer.decode([*streamed[0], *streamed[1]]) == tokenizer.decode(whole) == TEXT
-        assert engine.args["exchange"].startswith("text in, text out, ")
+        assert str(engine.args["exchange"]).startswith("text in, text out, ")
         assert "does not take min_tokens" in engine.args["exchange"]
         assert [body["prompt"] for body in fake.asked] == [tokenizer.decode(PROMPT, skip_special_tokens=True)] * 2
 
@@ -128,7 +128,7 @@ def test_text_goes_where_token_ids_do_not() -> None:
 def test_a_gateway_that_drops_the_token_ids_of_streams_is_asked_for_text() -> None:
     """As LiteLLM does in front of vLLM, which gives them."""
     with client(Fake(stream_ids=False), scenario="server") as engine:
-        assert engine.args["exchange"].startswith("token ids in, text out, ")
+        assert str(engine.args["exchange"]).startswith("token ids in, text out, ")
         first, rest = answer(engine, stream=True)
         assert engine.tokenizer.decode([*first, *rest]) == TEXT
         assert engine.tokenizer.decode(answer(engine, stream=False)[0]) == TEXT
@@ -333,7 +333,7 @@ def test_what_a_server_counts_itself_is_kept(processes: int, stream: bool) -> No
 def test_a_server_with_a_switch_for_its_cache_is_asked_for_none() -> None:
     for name, switched in (("llamacpp", True), ("vllm", False)):
         with client(fake := Fake(owned_by=name)) as engine:
-            assert engine.args["exchange"].endswith("; cache_prompt false") == switched
+            assert str(engine.args["exchange"]).endswith("; cache_prompt false") == switched
             answer(engine, stream=False)
         assert [body.get("cache_prompt") for body in fake.asked] == [False if switched else None]
 
@@ -603,7 +603,7 @@ def test_a_chat_takes_messages_and_gives_their_text(processes: int) -> None:
         assert (
             engine.tokenizer.decode([*first, *rest]) == engine.tokenizer.decode(answer(engine, stream=False)[0]) == TEXT
         )
-        assert engine.args["exchange"].startswith("chat messages in, text out")
+        assert str(engine.args["exchange"]).startswith("chat messages in, text out")
         text = engine.tokenizer.decode(PROMPT, skip_special_tokens=True)
     assert [body["messages"] for body in fake.asked] == [[{"role": "user", "content": text}]] * 2
 

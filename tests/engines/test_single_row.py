@@ -1,5 +1,7 @@
 """The kernel for one row beside cuBLASLt, on a card; without one all of it is skipped."""
 
+from typing import Any
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -15,11 +17,12 @@ def test_one_row_is_as_exact_as_cublaslt(shape: tuple[int, int], pdl: bool) -> N
 
     x = torch.randn(1, shape[1], device="cuda").to(torch.float8_e4m3fn)
     weight = torch.randn(shape, device="cuda").to(torch.float8_e4m3fn)
-    scales = [torch.tensor([value], device="cuda") for value in (0.5, 0.25)]
+    x_scale, weight_scale = (torch.tensor([value], device="cuda") for value in (0.5, 0.25))
     exact = 0.125 * (x.double() @ weight.double().t())
-    library = torch._scaled_mm(x, weight.t(), out_dtype=torch.bfloat16, scale_a=scales[0], scale_b=scales[1])
-    own, theirs = ((out.double() - exact).norm() / exact.norm() for out in (multiply(x, weight, *scales, pdl), library))
-    assert float(own) < 0.003 and float(own) < 1.1 * float(theirs)
+    library = torch._scaled_mm(x, weight.t(), out_dtype=torch.bfloat16, scale_a=x_scale, scale_b=weight_scale)
+    product = multiply(x, weight, x_scale, weight_scale, pdl)
+    error, library_error = (float((out.double() - exact).norm() / exact.norm()) for out in (product, library))
+    assert error < 0.003 and error < 1.1 * library_error
 
 
 def test_a_chain_of_rows_waits_for_the_row_before_it() -> None:
@@ -29,7 +32,7 @@ def test_a_chain_of_rows_waits_for_the_row_before_it() -> None:
     one = torch.ones(1, device="cuda")
     weights = [(torch.randn(4096, 4096, device="cuda") / 64).to(torch.float8_e4m3fn) for _ in range(32)]
 
-    def chain(pdl: bool) -> "torch.Tensor":
+    def chain(pdl: bool) -> Any:
         x = torch.ones(1, 4096, device="cuda", dtype=torch.bfloat16)
         for weight in weights:
             x = multiply(x.to(torch.float8_e4m3fn), weight, one, one, pdl)

@@ -4,7 +4,6 @@ import os
 import subprocess
 import sys
 import time
-from collections import namedtuple
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,7 +16,7 @@ from harness.loadgen import background_load
 from harness.loadgen.background_load import BackgroundLoad, CpuReading
 from tests.conftest import tells
 
-Times = namedtuple("Times", psutil.cpu_times()._fields, defaults=[0.0] * 10)
+NO_CPU_TIMES = type(psutil.cpu_times())(*[0.0] * len(psutil.cpu_times()))
 BURN = "import time\nend = time.monotonic() + 60\nwhile time.monotonic() < end: pass"
 WATCH = """
 import time
@@ -74,7 +73,7 @@ def test_what_another_program_uses_of_other_cores_takes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, online: tuple[int, ...]
 ) -> None:
     """Some cores may be off, as without hyper-threads."""
-    times = [Times(user=user, idle=100.0) for user in (10.0, 500.0, 3.0)]
+    times = [NO_CPU_TIMES._replace(user=user, idle=100.0) for user in (10.0, 500.0, 3.0)]
     (tmp_path / "stat").write_text("".join(f"cpu{name} 1 2 3\n" for name in ("", *online)))
     monkeypatch.setattr(background_load, "CPU_TIMES", tmp_path / "stat")
     monkeypatch.setattr(background_load.psutil, "cpu_times", lambda percpu: times)

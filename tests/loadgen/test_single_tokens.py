@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from harness.config.mlperf import LatencyLimits
-from harness.core.files import read_json
 from harness.core.statistics import fewest_queries
 from harness.loadgen.log import read
 from harness.loadgen.test_run import corrected_result
@@ -59,7 +58,7 @@ def numbers(data: Any) -> Iterator[float]:
 def check_numbers(done: Finished) -> Any:
     """No number in any file is negative, or beyond the test's length; the performance part of the summary."""
     history = [json.loads(line) for line in (done.results / "history.jsonl").read_text().splitlines()]
-    for data in (done.summary["run"], history, read_json(done.folder / "config.json").get("probes", [])):
+    for data in (done.summary["run"], history, json.loads((done.folder / "config.json").read_text()).get("probes", [])):
         assert all(number >= 0 and math.isfinite(number) for number in numbers(data))
     test = done.summary["run"]["performance"]
     assert test["latency_ms"]["max"] < 1000 * done.seconds

@@ -49,7 +49,9 @@ def plan(scenario: str = "offline", **flags: Any) -> Plan:
 
 def from_trial(plan: Plan, found: Trial) -> Plan:
     """The plan with what a trial finds in its scenario."""
-    return rate_source(plan.config).plan_after(plan, found)
+    source = rate_source(plan.config)
+    assert isinstance(source, TrialRate)
+    return source.plan_after(plan, found)
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -251,7 +253,7 @@ def test_singlestream_expects_more_than_the_mean_latency():
 
 def ended(scenario: str, duration_met: bool = False, seconds: float = 4) -> TestResult:
     """A performance test of 100 samples at 25 samples/s."""
-    rate = log_entries.ENTRIES_BY_SCENARIO[mlperf.SCENARIOS[scenario].loadgen].samples
+    rate = log_entries.ENTRIES_BY_SCENARIO[mlperf.SCENARIOS[scenario].loadgen].sample_rate
     values = {
         "loadgen_version": "6.0.17",
         "effective_scenario": mlperf.SCENARIOS[scenario].loadgen,

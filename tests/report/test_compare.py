@@ -176,7 +176,7 @@ def test_the_one_of_several_that_differs_does_not_decide(tmp_path: Path, odd: st
     (line,) = [line.text for line in found.lines if line.label == "not comparable"]
     assert line.startswith(f"{start.upper()} and {odd.upper()}: other work (--max-new-tokens)"), line
     (row,) = [row for row in compare_page.table(runs).rows if row[0] == "output tokens/s"]
-    assert [cell.endswith(" (1.000)") for cell in row[1:]] == [name == other for name in "abc"]
+    assert [str(cell).endswith(" (1.000)") for cell in row[1:]] == [name == other for name in "abc"]
 
 
 def test_numbers_of_a_comparison_are_rounded_as_on_a_page() -> None:

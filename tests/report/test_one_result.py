@@ -224,10 +224,11 @@ def test_a_result_below_a_busy_level_is_compared_with_nothing(tmp_path: Path, as
             write_json(place.parent / "machine.json", {"others_cpu_cores": 0.0, "others": []})
         rendering.build_report(folder)
         compared.append(compare.read_run(folder))
+    idle_run, busy_run = compared
     assert [run.summary.result and run.summary.result.load for run in compared] == [8, 2]
-    assert compare_page.refusal_text(*compared, "A", "B") == "the machine was busy in B"
-    judged = regression.judge(Sides([compared[0]], [compared[1]]), [parse_condition("tokens_per_sec<-3%")])
+    assert compare_page.refusal_text(idle_run, busy_run, "A", "B") == "the machine was busy in B"
+    judged = regression.judge(Sides([idle_run], [busy_run]), [parse_condition("tokens_per_sec<-3%")])
     assert judged[0].verdict == "NOT JUDGED"
-    said = [line.text for line in answer.document(compared[1].summary).lines]
+    said = [line.text for line in answer.document(busy_run.summary).lines]
     assert any(tells(text, "other programs ran", " 8 ", "do not pass this number on") for text in said)
-    assert from_summary(compared[1].summary).background_load and rendering.history_line(compared[1].summary)["others"]
+    assert from_summary(busy_run.summary).background_load and rendering.history_line(busy_run.summary)["others"]

@@ -116,7 +116,7 @@ def test_latest_always_points_to_a_finished_run(tmp_path: Path):
 
     def look() -> None:
         while not stop.is_set():
-            seen.append(read_json(tmp_path / "latest" / "status.json").get("status", "missing"))
+            seen.append(json.loads((tmp_path / "latest" / "status.json").read_text()).get("status", "missing"))
 
     reader = threading.Thread(target=look)
     reader.start()
