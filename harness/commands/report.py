@@ -213,13 +213,13 @@ def print_matrix(arguments: Arguments, axes: list[str]) -> None:
 def check_run(folder: Path) -> int:
     """Print `consistent`, or each difference between a run's files and its logs, and return the exit code.
 
-    Warns of files that are missing, and of scores that could not be computed again; these count as no difference.
+    Warns of files that are missing, and of scores that could not be computed again. Neither counts as a difference.
     """
     result = consistency.check_run(folder)
     say("\n".join(result.differences) or "consistent")
     if result.missing:
         warn(f"not there: {', '.join(result.missing)}: `report.py {folder}` makes them of the logs")
-    if result.unmade:
+    if result.unmade:  # why the scores were not computed
         warn(f"not rendered again: {result.unmade}")
     return NOT_ACCEPTED if result.differences else DONE
 

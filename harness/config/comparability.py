@@ -127,9 +127,9 @@ def reason(all_differences: Sequence[Difference], names: Sequence[str]) -> str:
     return f"other {aspect} ({', '.join(sorted(differing_names))})"
 
 
-def flaw_text(difference: Difference, names: Sequence[str]) -> str:
-    """Return a flaw with the name of the run, or of both runs, that have it."""
-    return f"{runs_text(names, difference.a, difference.b)}: {difference.name}"
+def flaw_text(flaw: Difference, names: Sequence[str]) -> str:
+    """Return a flaw of run A, of run B or of both, after the names of the runs that have it."""
+    return f"{runs_text(names, flaw.a, flaw.b)}: {flaw.name}"
 
 
 def runs_text(names: Sequence[str], is_a: object, is_b: object) -> str:

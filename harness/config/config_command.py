@@ -82,7 +82,7 @@ def setting_option(kind: type[Settings], name: str) -> tuple[object, object]:
     setting_flag, default = kind.flags()[name], info.default
     text = " ".join((info.description or "").split())
     types = types_of(kind, name)
-    # The help names the value of such a flag itself: it takes more than one choice, such as several with commas.
+    # A flag whose value has a name of its own takes more than one choice, such as several with commas.
     has_own_value_name = bool(setting_flag.metavar)
     hint = flag_type(types, has_own_value_name)
     flag = flag_name(name)

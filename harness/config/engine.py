@@ -118,11 +118,7 @@ class EngineConfig(Settings):
     """Log the result to MLflow: to MLFLOW_TRACKING_URI, or else to mlflow.db in the results folder."""
 
     def problems(self) -> Iterator[str]:
-        """Yield a sentence for each combination of settings that cannot be used.
-
-        Of the engine's settings, these are each --engine-arg that has a flag of its own, and --engine-patch with
-        another engine, another worker extension, or other hosts.
-        """
+        """Yield a sentence for each --engine-arg that has a flag of its own, and for what excludes --engine-patch."""
         yield from super().problems()
         for name in self.engine_args:
             field = "precision" if name == "dtype" else name  # vLLM's dtype is the flag --precision here.

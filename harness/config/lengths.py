@@ -80,10 +80,7 @@ class PromptParts(Settings):
 
     @property
     def text(self) -> str:
-        """What the prompts share (prefixes, conversations, salt) in words, as the end of a description.
-
-        Each part follows a semicolon. Empty if the prompts share nothing.
-        """
+        """These settings in words, as the end of a description. Each follows a semicolon. Empty for the defaults."""
         parts = []
         if self.prefix_len:
             parts.append(f"one of {self.prefixes:,} beginnings of {self.prefix_len:,} tokens")
@@ -96,9 +93,10 @@ class PromptParts(Settings):
 
 
 def lengths(name: str, given: object) -> Lengths:
-    """Return the lengths that a text describes: N, N~S or N~S:LOW-HIGH, with N the median and S the spread.
+    """Return the lengths that a text describes: N, N~S or N~S:LOW-HIGH, with N the median.
 
-    Raises UsageError if the text has another form or a number is out of bounds.
+    S is the spread, in tokens or as the sigma of a log-normal distribution (see Lengths). Raises UsageError if the text
+    has another form or a number is out of bounds.
     """
     match = re.fullmatch(LENGTHS_PATTERN, str(given))
     if match:

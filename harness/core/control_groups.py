@@ -123,9 +123,8 @@ def used_s(root: Path, group: Path) -> float | None:
     used_us = named_count(group / "cpu.stat", "usage_usec")  # version 2
     if used_us is not None:
         return used_us / 1e6
-    # Version 1 counts the time in the folder of another controller (cpuacct). The group has the same path below that
-    # folder as below the folder of the CPU's controller. The first folder that contains the group is the mount of all
-    # groups. The controller's folder is below the mount, so it is the last.
+    # Version 1 counts the time in the folder of another controller, at the same path: for a group cpu/a/b, that is
+    # cpuacct/a/b. CPU_FOLDERS begins with the mount itself, which contains every group, so the last match counts.
     containing_folders = [folder for folder in CPU_FOLDERS if group.is_relative_to(root / folder)]
     group_path = group.relative_to(root / containing_folders[-1]) if containing_folders else Path()
     for folder in USAGE_FOLDERS:

@@ -82,7 +82,7 @@ class Display:
 
         `kind` says whether the engine answers requests in the stage, and the requests of which test.
         """
-        # The live line of the stage that ends disappears. If no other line tells of that stage, this one does.
+        # The live line of the stage that ends disappears. If nothing was printed in that stage, print how long it took.
         if self._live and not self._has_line:
             duration = clock(time.monotonic() - self._stage_start)
             self.say(f"{time.strftime('%H:%M:%S')} {self._stage}, {duration}", style="dim")
@@ -90,7 +90,7 @@ class Display:
         self._stage_start = time.monotonic()
         # A live line shows the new stage at once (`tick`). Without one, a line is printed below.
         self._last_refresh = -math.inf if self._live else self._stage_start
-        self._answer_counts = deque([(0.0, 0)])
+        self._answer_counts = deque([(0.0, 0)])  # no answers after 0 seconds
         self.stages.append(Stage(text, round(self._stage_start - self._start, 1), kind))
         if not self._live:
             self.say(f"{time.strftime('%H:%M:%S')} {text}")

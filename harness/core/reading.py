@@ -134,6 +134,7 @@ def load_yaml(text: str) -> object:
     import yaml
 
     root = yaml.compose(text, Loader=yaml.SafeLoader)
+    # Counting the nodes also checks each of them, for example for a key that is given twice.
     if root is not None and node_count(root, {}) > MOST_YAML_VALUES:
         raise TooLargeError(f"more than {MOST_YAML_VALUES:,} values, with what its aliases stand for")
     return yaml.safe_load(text)

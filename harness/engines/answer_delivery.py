@@ -206,7 +206,9 @@ class ServerUse(schema.FrozenModel):
         The counts are those of the output, the total and the prompt. A sentence also says if answers had no `usage`.
         """
         answers = max(1, self.answers)
-        stated_tokens, client_tokens, result_tokens = self.output_tokens, self.client_tokens, self.tokens
+        stated_tokens = self.output_tokens  # by `usage`
+        client_tokens = self.client_tokens
+        result_tokens = self.tokens  # one of both: the count that the result is made of
         tolerance = COUNT_TOLERANCE * client_tokens
         if stated_tokens is not None and abs(stated_tokens - client_tokens) > tolerance:
             excess = number(100 * (client_tokens - stated_tokens) / max(1, stated_tokens), 3, "+")
@@ -258,7 +260,7 @@ class ServerUse(schema.FrozenModel):
                 f"{self.capped:,} of {self.answers:,} answers ended by length with fewer tokens than were asked for: "
                 "the server has a cap of its own"
             )
-        if self.models:
+        if self.models:  # models with other names than the first answer's
             yield f"answers came from {', '.join(self.models)}: the server changed its model during the test"
         idle, replicas = self.replicas
         if 0 < idle < replicas <= self.answers:  # With fewer answers than replicas, some must be idle.

@@ -58,9 +58,10 @@ class AnswerReading:
         self.usage = piece.usage or self.usage  # the last `usage` covers the whole answer
         if self.first:  # The first ids came with an earlier message.
             return ()
-        self.first, half_character = self._encode(self.pieces)  # no ids if the text is only half a character
+        # A message may end in the middle of a character, whose bytes are encoded together with the next message.
+        self.first, half_character = self._encode(self.pieces)
         if self.first:
-            # From these messages, keep only what is not in `first`: half a character, and how the answer ended.
+            # These messages are done but for the half character, and for how the answer ended.
             self.pieces = [CompletionChunk(text=half_character, end=piece.end, word=piece.word, model=piece.model)]
         return self.first
 

@@ -241,7 +241,7 @@ class EventReader:
                 return {"error": message}
             if "choices" in message or "error" in message or "usage" in message:
                 return message
-        if data.strip() not in (b"", b"[DONE]"):
+        if data.strip() not in (b"", b"[DONE]"):  # perhaps the reason of an error that follows
             self._keep(data)
         return None
 

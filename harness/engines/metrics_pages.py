@@ -77,9 +77,9 @@ def differing_labels(text: str) -> Mapping[str, set[str]]:
 
 
 def rows_counted_together(text: str) -> Iterable[list[dict[str, str]]]:
-    """Return the groups of rows that are counted together. Of each row, only the labels beside OWN_LABELS are returned.
+    """Return the groups of rows of one metric that have the same values of OWN_LABELS, so that they are added up.
 
-    The rows of a group have the same metric and the same values of OWN_LABELS.
+    A row is returned as its other labels.
     """
     groups: dict[tuple[str, frozenset[tuple[str, str]]], list[dict[str, str]]] = defaultdict(list)
     for sample in parse_rows(text, SOURCES):

@@ -54,7 +54,7 @@ def create(plan: Plan, traces: Path, may_score: bool = False) -> "OpenAI":
 
     With `may_score`, no client processes are started, since `score_choices` uses only the client in this process.
     """
-    processes = 1 if may_score else 0  # 0: as many as the machine's cores allow
+    processes = 1 if may_score else 0  # 1 is this process alone, 0 as many as the machine's cores allow.
     return OpenAI(plan.config, plan.max_model_len, sampling_of(plan), processes)
 
 
@@ -95,7 +95,7 @@ class OpenAI(Engine):
             form=FORMATS_BY_API[config.endpoint_api][0],
         )
         self._slots = asyncio.Semaphore(config.most_in_flight)
-        self._cache_is_counted = False  # the servers tell how many prompt tokens come from a cache
+        self._cache_is_counted = False  # True if the servers tell how many prompt tokens come from a cache.
         self._remote: list[RemoteClient] = []
         self._clients: Sequence[Client | RemoteClient] = [self._client]
 
@@ -151,26 +151,28 @@ class OpenAI(Engine):
         self._cache_is_counted = is_in_answers or have_cache_counters(own_pages)
 
     async def _best_format(self, server: Server) -> RequestFormat:
-        """Return the best form of requests that the server takes, with the sampling fields that it takes.
+        """Return the best request format that the server takes, with the sampling fields that it takes.
 
-        Raises UsageError if the server takes no form, or only text although prompts need an exact number of tokens.
+        Raises UsageError if the server takes no format, or only text although prompts need an exact number of tokens.
         """
-        reason: object = ""
+        last_refusal = RefusedError()
         no_cache_fields = NO_CACHE_FIELDS.get(server.name, ())  # fields that turn this kind of server's cache off
-        for request_format in FORMATS_BY_API[self.config.endpoint_api]:  # the best first
-            form = request_format._replace(no_cache_fields=no_cache_fields)
+        for candidate in FORMATS_BY_API[self.config.endpoint_api]:  # the best first: token ids before text
+            form = candidate._replace(no_cache_fields=no_cache_fields)
             try:
-                has_token_ids = await self._try_format(server, form)
+                answers_with_ids = await self._try_format(server, form)
             except RefusedError as error:
-                reason = error
+                last_refusal = error
                 continue
-            form = form._replace(ids_out=has_token_ids)
             if self.sampling.exact and not form.ids_in:
                 raise UsageError(
                     f"--endpoint {server.address} accepts text prompts only, so --input-len would not be exact."
                 )
+            form = form._replace(ids_out=answers_with_ids)
             return form._replace(accepted_fields=await self._accepted_fields(server, form))
-        raise UsageError(f"--endpoint {server.address} accepts none of this program's completion requests: {reason}.")
+        raise UsageError(
+            f"--endpoint {server.address} accepts none of this program's completion requests: {last_refusal}."
+        )
 
     async def _accepted_fields(self, server: Server, form: RequestFormat) -> tuple[tuple[str, float], ...]:
         """Return the sampling fields of NEUTRAL_FIELDS that the server takes, with their values.

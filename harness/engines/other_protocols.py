@@ -121,7 +121,8 @@ async def tls_protocol(host: str, port: int) -> str | None:
     context.verify_mode = ssl.CERT_NONE
     chosen = await alpn_protocol(host, port, context)
     if chosen is None:
-        # HTTP/2 is offered last, so that only a server that speaks nothing else chooses it.
+        # The first try offered no protocol, so that a server uses HTTP/1.1 if it can. A server that only speaks HTTP/2
+        # may refuse that.
         context.set_alpn_protocols([HTTP_2])
         chosen = await alpn_protocol(host, port, context)
     return chosen

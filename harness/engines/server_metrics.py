@@ -194,11 +194,11 @@ def mean_waits(before: Sequence[str], after: Sequence[str]) -> dict[str, float]:
     increase_of = growth(before, after)
     means = {}
     for column in WAITS:
-        count = increase_of(column.of_all)
-        if not count:
+        request_count = increase_of(column.of_all)
+        if not request_count:
             return {}
-        total = increase_of(column.metrics) or 0.0
-        means[column.name] = round(column.scale * total / count, 3)
+        total_wait = increase_of(column.metrics) or 0.0
+        means[column.name] = round(column.scale * total_wait / request_count, 3)
     return means
 
 

@@ -147,9 +147,9 @@ def check_quantization(model: ModelConfig) -> None:
     quantization = model.quantization_config  # the settings of a quantization on loading; None without one
     # Methods name the linear layers that they quantize in `linear` or in `targets`. A method without the field `linear`
     # is assumed to quantize them.
-    has_linear_layers = getattr(quantization, "linear", True) or getattr(quantization, "targets", None)
+    quantizes_linear_layers = getattr(quantization, "linear", True) or getattr(quantization, "targets", None)
     has_experts = model.is_moe
-    quantizes_nothing = not has_linear_layers and not has_experts
+    quantizes_nothing = not quantizes_linear_layers and not has_experts
     if quantization is not None and quantizes_nothing:  # The result would still be recorded as quantized.
         raise UsageError(
             f"--quantization {model.quantization} quantizes nothing in this model, only experts: use another, or none."

@@ -371,7 +371,8 @@ def take_times(requests: Sequence[Request], folder: Path) -> None:
         request.clock = "loadgen"
         # If no first token came, LoadGen's time is that of a placeholder at the end, so the request's own TTFT stays.
         if request.first_tokens:
-            request.ttft_ms, request.first_tokens = sample.ttft_ms, 1  # LoadGen takes the time of one first token.
+            request.ttft_ms = sample.ttft_ms
+            request.first_tokens = 1  # LoadGen's time is that of a single token, however many came with it.
     compress_file(folder / TRACE_FILE)
 
 

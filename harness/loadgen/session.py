@@ -236,12 +236,12 @@ class LoadGenSession:
         after = CounterReading.take(engine, gpus)
         used_joules = after.joules_since(before)
         if urls and sut.timed:  # The server's GPUs have no counters here, so the energy follows from recorded power.
-            recorded = test_run.Recording.read(path)
-            used_joules = recorded.joules
-            notes += exporter.gap_notes(server_gpus, recorded)
+            server_recording = test_run.Recording.read(path)
+            used_joules = server_recording.joules
+            notes += exporter.gap_notes(server_gpus, server_recording)
         warnings = load.warnings()
         if config.endpoint and sut.timed:
-            warnings += self.neighbours(plan, sut, path, before.pages, after.pages)
+            warnings += self.signs_of_other_clients(plan, sut, path, before.pages, after.pages)
         if not self.warned:  # The screen shows such a warning only once in a run.
             notes += background_load.warning_lines(warnings, bool(config.endpoint))
             self.warned = bool(warnings)
@@ -260,7 +260,9 @@ class LoadGenSession:
         for note in notes:
             self.display.say(note, style="yellow")
 
-    def neighbours(self, plan: Plan, sut: SUT, path: Path, before: Sequence[str], after: Sequence[str]) -> list[str]:
+    def signs_of_other_clients(
+        self, plan: Plan, sut: SUT, path: Path, before: Sequence[str], after: Sequence[str]
+    ) -> list[str]:
         """Return the signs in a server's metrics that others used it during a test, in words.
 
         `path` is the test's machine.csv. `before` and `after` are the pages of metrics around the test.

@@ -200,7 +200,7 @@ class SUT:
         Raises EmptyAnswerError for a timed answer without tokens, unless it is hidden: counted by the server, but not
         sent.
         """
-        delivery = exchange.delivery
+        delivery = exchange.delivery  # what a server sent; None for an engine in this process
         is_hidden = delivery is not None and delivery.is_hidden
         if not tokens and self.timed and not is_hidden:
             why = delivery.why_empty if delivery else "remove the sample"
@@ -213,7 +213,7 @@ class SUT:
         if delivery:
             request.first_tokens = max(1, delivery.first_tokens)  # An answer that came whole has 0 in its delivery.
             self.deliveries.append(delivery)
-            self.sent_tokens += request.prompt_tokens
+            self.sent_tokens += request.prompt_tokens  # The prompt is what this program sent to the server.
         self.counters.tokens += request.output_tokens
         if is_hidden and self.timed:
             self.complete_hidden(request)

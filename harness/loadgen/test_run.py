@@ -81,18 +81,18 @@ def corrected_result(
         result = replace(result, errors=errors)
     if result.ttft_ms is None:  # Without TTFT, TPOT is not known either.
         return result
-    return result_with_longer_answers(result, answered, limits)
+    return result_with_tpot(result, answered, limits)
 
 
 def has_other_times(requests: Sequence[Request]) -> bool:
-    """Return whether requests.csv has other times than LoadGen's log, because LoadGen's are not those of the answers.
+    """Tell whether requests.csv has other times than LoadGen's log, because LoadGen's are not those of the answers.
 
     False if requests.csv has no times, for example after an accuracy test.
     """
     if is_timed_by_client(requests):
         return True
     has_times = any(request.latency_ms is not None for request in requests)
-    # LoadGen was told of an answer even if a request failed or got no token.
+    # LoadGen logs a time for such a request, too, since it must be told of an answer. requests.csv has none.
     has_missing_tokens = any(request.failure or request.first_tokens == 0 for request in requests)
     return has_times and has_missing_tokens
 
@@ -102,9 +102,7 @@ def single_tokens(requests: Iterable[Request]) -> int:
     return sum(request.output_tokens < 2 for request in requests)
 
 
-def result_with_longer_answers(
-    result: TestResult, answered: Sequence[Request], limits: LatencyLimits | None
-) -> TestResult:
+def result_with_tpot(result: TestResult, answered: Sequence[Request], limits: LatencyLimits | None) -> TestResult:
     """Return the result with the times per output token (TPOT) of the answers of two tokens and more.
 
     `answered` are all answered requests. With `limits`, the result is INVALID if the p99 of TPOT is over its limit.
@@ -382,10 +380,10 @@ class TestRun:
 
         None for any other test, or if the test is too short to have a steady part.
         """
-        at_once = self.concurrency or self.at_once
-        if not at_once:
+        requests_at_once = self.concurrency or self.at_once  # At a fixed concurrency, the engine is not asked.
+        if not requests_at_once:
             return None
-        return steady_window(self.requests, at_once)
+        return steady_window(self.requests, requests_at_once)
 
     @cached_property
     def window(self) -> SteadyWindow | None:

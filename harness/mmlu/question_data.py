@@ -291,7 +291,7 @@ def rows_of_parquet(tables: Sequence[Path]) -> Iterator[StoredQuestion]:
 def rows_of_records(records: Sequence[Mapping[str, Any]], source: str, folder: str) -> Iterator[StoredQuestion]:
     """Yield rows that have COLUMNS, each with its place and its subject, which may be the folder's name.
 
-    Raises UsageError if one of COLUMNS is missing, or if the subject is not known.
+    Raises UsageError if one of COLUMNS is missing, or if neither the record nor the folder tells the subject.
     """
     for number, record in enumerate(records):
         where = f"{source}: row {number}"

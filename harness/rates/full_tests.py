@@ -100,8 +100,8 @@ class FullTests(NamedTuple):
         """Tell whether the server caps its running requests, and the cap kept TPOT within its limit in each test."""
         if self.server is None or not self.server.is_capped:
             return False
-        # All tests count: after a lull, many prompts come at once and hold up the answers that run, so a less busy
-        # server may exceed the limit that a saturated one keeps (an H200 that waits for its CPU).
+        # Probes at lower rates count, too: a less busy server may exceed a limit that a saturated one keeps. After a
+        # lull, many prompts come at once, and hold up the answers that run.
         tpot_shares = [self.goal.shares(test)[1] for test in (*self.probes, *self.full)]
         return max(tpot_shares) <= 1
 
@@ -217,11 +217,12 @@ class FullTests(NamedTuple):
         of their limits.
         """
         rate = server.rate_by_p99_of(test, shares, test_goal=self.goal, goal=self.goal)
-        # If the server became faster during the test, the p99 is of the time when the server was slower.
-        has_become_faster = test.has_held and drift > 0
-        if rate < inf and not has_become_faster:
+        # If the server became faster during a test that held, the p99 is of the time when the server was slower, and a
+        # higher rate may hold.
+        is_p99_too_high = test.has_held and drift > 0
+        if rate < inf and not is_p99_too_high:
             return rate
-        # The p99 show no limit, or an old one, so the model decides alone.
+        # The p99 shows no limit, or not today's, so the model decides alone.
         gain_in_speed = max(drift, 0.0)
         return server.highest_rate(self.goal) * (1 + gain_in_speed)
 

@@ -37,7 +37,10 @@ class Goal(NamedTuple):
         return cls(plan.min_duration_s, queries, held_to.ttft, held_to.tpot, pass_queries, seed)
 
     def full_queries(self, qps: float) -> int:
-        """Return the number of queries in a full test at this rate: whole passes, for at least the test's length."""
+        """Return the number of queries in a full test at this rate, given its fewest seconds and queries.
+
+        LoadGen sends whole passes over its queries.
+        """
         return loadgen_schedule.queries_of_test(self.seed, qps, self.least_s, self.least_queries, self.pass_queries)
 
     def full_s(self, qps: float) -> float:

@@ -43,7 +43,7 @@ class Measurements:
     lone: LoneRequest = LoneRequest()
     probes: list[Outcome] = field(default_factory=list)
     burst: BurstResult | None = None
-    has_confirmed: bool = False  # --quick has probed its candidate, or need not.
+    is_candidate_probed: bool = False  # True as well where --quick needs no probe at its candidate.
 
     @property
     def server(self) -> ServerModel:
@@ -64,13 +64,16 @@ class Measurements:
         # even if it is among the others already.
         server = ServerModel.fit(self.lone, [*self.probes, probe], self.goal)
         rate_by_model = server.highest_rate(self.goal)
-        shares = self.goal.shares(probe)
-        is_far_over_limit = max(shares) > FAR_OVER_SHARE
+        if not rate_by_model:  # No rate keeps the limits.
+            return 0.0
+        p99_shares = self.goal.shares(probe)  # of TTFT and TPOT, as shares of their limits
+        is_far_over_limit = max(p99_shares) > FAR_OVER_SHARE
         # An overload, or a p99 far over its limit, shows only the server's capacity, which the model knows already.
-        if not rate_by_model or is_overloaded(probe, self.goal) or is_far_over_limit:
+        if is_overloaded(probe, self.goal) or is_far_over_limit:
             return rate_by_model
-        rate_by_p99 = server.rate_by_p99_of(probe, shares, test_goal=self.goal.of_test(probe), goal=self.goal)
+        rate_by_p99 = server.rate_by_p99_of(probe, p99_shares, test_goal=self.goal.of_test(probe), goal=self.goal)
         rate = rate_by_p99 if rate_by_p99 < inf else rate_by_model  # At infinity, the p99 show no limit.
+        # The probe may have been too short to exceed a limit, although more queries came than the server completed.
         return min(rate, rate_by_growth(probe))
 
     def is_late(self, probe: Outcome) -> bool:
@@ -104,7 +107,8 @@ class Measurements:
             return Candidate(rate, f"by the capacity of {number(server.capped_capacity)} a second")
         lone_ms = number(1000 * server.lone.tpot_s, 3)
         return Candidate(
-            rate, f"by TPOT, {lone_ms} ms alone and without end at {number(server.sharing_capacity, 3)} queries/s"
+            rate,
+            f"by TPOT, {lone_ms} ms alone and growing without bound at {number(server.sharing_capacity, 3)} queries/s",
         )
 
     @property
@@ -113,11 +117,11 @@ class Measurements:
         rate_by_curve = self.rate_by_curve
         if rate_by_curve is not None and not self.shows_overloads_alone:
             return rate_by_curve
-        # The rate that a probe implies depends on the probe's own rate. The one where both are equal is wanted.
+        # The rate that a probe implies depends on the probe's own rate. Wanted is the rate that would imply itself.
         points = [(probe.rate, self.implied_rate(probe)) for probe in self.probes if probe.queue]
         rate_by_model = self_implying_rate(points)
-        # From overloads alone, the curve gives too low a rate on some servers, and the model on others (an H200 that
-        # waits for its CPU, "a neighbor of 3 in 90 s"). So the higher of the two counts.
+        # From overloads alone, the curve gives too low a rate on some servers, and the model on others ("a neighbor of
+        # 3 in 90 s"). So the higher of the two counts.
         return max(rate_by_model, rate_by_curve or 0.0)
 
     @property
@@ -142,13 +146,14 @@ class Measurements:
 
     @property
     def steady_points(self) -> list[tuple[float, float]]:
-        """The probes with a steady load, as pairs by ascending rate.
+        """The probes in which the server kept up, as pairs by ascending rate.
 
         A pair has the rate, and the larger of the p99 of TTFT and that of TPOT, each as a share of its limit.
         """
         points = []
         for probe in self.probes:
-            if probe.queue and not is_overloaded(probe, self.goal) and not probe.has_grown:
+            has_kept_up = not is_overloaded(probe, self.goal) and not probe.has_grown
+            if probe.queue is not None and has_kept_up:  # Short tests have no record of their queue.
                 points.append((probe.load, max(self.goal.shares(probe))))
         return sorted(points)
 
@@ -239,10 +244,10 @@ def points_of_line(points: Sequence[tuple[float, float]]) -> tuple[tuple[float, 
 
 
 def self_implying_rate(points: Sequence[tuple[float, float]]) -> float:
-    """Return the rate at which a test would imply its own rate, by the line through two of the tests.
+    """Return the rate at which a test would imply just this rate, by the line through two of the tests.
 
-    `points` are pairs (rate of a test, highest rate that a full test should keep by this test alone), in the order of
-    the tests.
+    `points` are pairs in the order of the tests: the rate of a test, and the rate that it implies, which is the highest
+    that a full test should keep by this test alone.
     """
     last_rate, last_implied = points[-1]
     if len(points) == 1 or last_implied in (0.0, inf):

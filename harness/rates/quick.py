@@ -91,10 +91,9 @@ def most_running(queue: Queue, goal: Goal) -> int | None:
 
     The number is a suggestion for the server's own cap. None if the times are not known.
     """
-    # While one answer is made, each other running request gets as many tokens (`each_s` in all), and its prompt is
-    # computed once (`prompt_s`). Both make the answer longer.
-    other_s = queue.each_s + queue.prompt_s
-    if not queue.tokens or other_s <= 0:
+    # Each other running request makes an answer longer by `each_s` for its tokens and by `prompt_s` for its prompt.
+    added_s = queue.each_s + queue.prompt_s
+    if not queue.tokens or added_s <= 0:
         return None
     p99_answer_s = CAPPED_SHARE * goal.tpot_ms / 1000 * queue.tokens
     # The logarithm of answers' times has the standard deviation `scatter`, so the p99 is this ratio above the expected
@@ -102,7 +101,7 @@ def most_running(queue: Queue, goal: Goal) -> int | None:
     p99_ratio = exp(SURE * queue.scatter)
     expected_answer_s = p99_answer_s / p99_ratio
     lone_answer_s = queue.token_s * queue.tokens
-    others = floor((expected_answer_s - lone_answer_s) / other_s)
+    others = floor((expected_answer_s - lone_answer_s) / added_s)
     return max(1, 1 + others)  # the others beside the answer itself; at least that one must run
 
 
@@ -139,7 +138,7 @@ def estimate_of(
         most_running=suggested_cap,
         doubts=tuple(dict.fromkeys(doubts)),
         background_load=tuple(dict.fromkeys(loads)),
-        is_partial=not measurements.has_confirmed,
+        is_partial=not measurements.is_candidate_probed,
         full_at=full_at,
         command=f"{command_of_search} --server-target-qps max",
     )
@@ -259,7 +258,7 @@ class RateRange(NamedTuple):
         rate_by_last_probe = measurements.implied_rate(last_probe)
         if candidate.is_limit_unknown or rate_by_last_probe == inf:
             return cls(rate, None)
-        if not measurements.has_confirmed:  # There is no probe at the candidate.
+        if not measurements.is_candidate_probed:  # There is no probe at the candidate.
             return cls.by_overload(measurements, rate)
         disagreement = abs(rate_by_last_probe / rate - 1)  # of the last probe with all measurements together
         error_by_chance = SURE / sqrt(measurements.goal.full_queries(rate))  # how much a full test's p99 differs
@@ -288,9 +287,8 @@ class RateRange(NamedTuple):
         """
         queue = measurements.last.queue
         if queue and queue.completed and measurements.last.has_waited:
-            # Queries waited, so the server completed as many as it can. The measured rate of completions has an error
-            # of about twice its standard error.
-            share_error = 2 * completed_error(queue)
-            return cls(UNCONFIRMED_SHARE * min(rate, queue.completed), (1 + share_error) * queue.completed)
+            measured_capacity = queue.completed  # Queries waited, so the server completed as many as it can.
+            share_error = 2 * completed_error(queue)  # with a probability of about 95 %
+            return cls(UNCONFIRMED_SHARE * min(rate, measured_capacity), (1 + share_error) * measured_capacity)
         capacity = measurements.server.capacity
         return cls(UNCONFIRMED_SHARE * rate, capacity if capacity < inf else None)

@@ -73,25 +73,40 @@ def saturate(bench: SearchBench, measurements: Measurements, least_s: float) -> 
     most_completed_qps = bench.at_once / measurements.lone.latency_s
     most_qps = OVERLOAD_RATIO * most_completed_qps
     rate = min(OVERLOAD_RATIO * expected_qps, most_qps)  # More than the server seems to complete saturates it.
-    seconds, reason = probe_s(rate, goal, least_s), "saturates the server: what it completes"
-    while len(measurements.probes) < MOST_PROBES:
-        seconds = time_for(bench, seconds, expected_qps)
+    next_probe: Candidate | None
+    next_probe = Candidate(rate, "saturates the server: what it completes", probe_s(rate, goal, least_s))
+    while next_probe and len(measurements.probes) < MOST_PROBES:
+        seconds = time_for(bench, next_probe.seconds, expected_qps)
         if not seconds:  # No probe fits in the time left.
             break
-        last = probe(bench, Candidate(rate, reason, seconds))
-        measurements.probes.append(last)
-        if is_saturated(last, measurements):
-            doubt, full_s = doubt_of(last), goal.full_s(rate)
-            may_be_repeated = repeats_left > 0 and seconds < full_s  # No probe is longer than a full test.
-            if not doubt or not may_be_repeated:
-                break
+        made_probe = next_probe._replace(seconds=seconds)
+        outcome = probe(bench, made_probe)
+        measurements.probes.append(outcome)
+        if not is_saturated(outcome, measurements):
+            next_probe = faster_probe(made_probe, outcome, goal, most_qps, least_s)
+        elif repeats_left:
+            next_probe = longer_probe(made_probe, outcome, goal)
             repeats_left -= 1
-            seconds, reason = min(LONGER_RATIO * seconds, full_s), f"{doubt}: longer"
-        elif rate == most_qps:  # A faster rate would not put more requests in flight.
-            break
         else:
-            rate = min(rise_ratio(last, goal) * rate, most_qps)
-            seconds, reason = probe_s(rate, goal, least_s), "the server kept up: a faster one"
+            break
+
+
+def faster_probe(
+    made_probe: Candidate, outcome: Outcome, goal: Goal, most_qps: float, least_s: float
+) -> Candidate | None:
+    """Return the probe that follows one with which the server kept up; None if that one was at `most_qps`."""
+    if made_probe.rate == most_qps:  # A faster rate would not put more requests in flight.
+        return None
+    rate = min(rise_ratio(outcome, goal) * made_probe.rate, most_qps)
+    return Candidate(rate, "the server kept up: a faster one", probe_s(rate, goal, least_s))
+
+
+def longer_probe(made_probe: Candidate, outcome: Outcome, goal: Goal) -> Candidate | None:
+    """Return a longer probe at the rate of a saturated one. None if that one is reliable, or as long as a full test."""
+    doubt, full_s = doubt_of(outcome), goal.full_s(made_probe.rate)
+    if not doubt or made_probe.seconds >= full_s:
+        return None
+    return Candidate(made_probe.rate, f"{doubt}: longer", min(LONGER_RATIO * made_probe.seconds, full_s))
 
 
 def rise_ratio(kept_up: Outcome, goal: Goal) -> float:
@@ -200,24 +215,23 @@ def estimate(bench: SearchBench) -> Measurements:
     with suppress(OutOfTimeError):
         measure(bench, measurements, PROBE_S)
         if measurements.has_queue:  # A probe had enough queries to show how the server works.
-            confirm(bench, measurements)
+            probe_candidate(bench, measurements)
     return measurements
 
 
-def confirm(bench: SearchBench, measurements: Measurements) -> None:
+def probe_candidate(bench: SearchBench, measurements: Measurements) -> None:
     """Probe the candidate: the rate that a full test should keep by all measurements so far.
 
-    If the probe does not fit in the time left, the candidate stays unconfirmed.
+    No probe is needed if no rate is expected to keep the limits, or if the last probe was at the candidate already.
+    `is_candidate_probed` stays False only if the probe does not fit in the time left.
     """
     candidate = measurements.candidate
-    is_confirmed_already = not candidate.rate or abs(candidate.rate / measurements.last.load - 1) <= SAME_RATE_SHARE
-    if is_confirmed_already:
-        measurements.has_confirmed = True
-        return
-    seconds = time_for(bench, probe_s(candidate.rate, measurements.goal), candidate.rate)
-    if seconds:
+    if candidate.rate and abs(candidate.rate / measurements.last.load - 1) > SAME_RATE_SHARE:
+        seconds = time_for(bench, probe_s(candidate.rate, measurements.goal), candidate.rate)
+        if not seconds:
+            return
         measurements.probes.append(probe(bench, candidate._replace(seconds=seconds)))
-        measurements.has_confirmed = True
+    measurements.is_candidate_probed = True
 
 
 def search(bench: SearchBench) -> Measurements:

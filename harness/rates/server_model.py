@@ -130,9 +130,10 @@ class ServerModel(NamedTuple):
         return min(rate_by_model, self.rate_by_late_ttft(test, ttft_share))
 
     def rate_by_late_ttft(self, test: Outcome, ttft_share: float) -> float:
-        """Return the highest rate by a TTFT over its limit that the model does not explain; else infinity.
+        """Return the rate at which TTFT would keep its limit, if a test was over it for a reason outside the model.
 
-        `ttft_share` is the p99 of TTFT as a share of its limit.
+        `ttft_share` is the p99 of TTFT as a share of its limit. Infinity if the limit was kept, or if the model
+        explains the TTFT.
         """
         # Without a cap on running requests, no query waits in the model.
         is_unexplained = ttft_share > 1 and not self.is_capped

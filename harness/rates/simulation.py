@@ -20,7 +20,7 @@ KNOWN_TESTS = 20  # simulated tests with LoadGen's own arrivals; only the server
 LEAST_ANSWER_STEPS, MOST_ANSWER_STEPS = 48, 96  # the number of steps in which an answer is simulated ("TPOT, 40/s")
 LIMIT_STEPS = 8  # the fewest steps in a wait at its limit, with all places taken
 MOST_STEPS = 24_000  # the most steps of a test
-SHORTEST_STEPS_RATIO = 4  # A test with very short answers may take more steps, by at most this ratio.
+MOST_SHORT_STEPS = 4 * MOST_STEPS  # the most steps of a test whose answers are so short that each is one step
 LEAST_QUERY = 1e-6  # A smaller part of a query is an error of rounding.
 
 
@@ -138,9 +138,9 @@ class Simulation:
     """
 
     def __init__(self, model: EngineModel, rate: float, goal: Goal, limits: TimeLimits) -> None:
-        """Begin several tests at `rate`, which are simulated side by side: each array below has a value for each test.
+        """Begin several tests at `rate`, which are simulated side by side.
 
-        A test begins with as many running queries as would run on average if each took a lone answer's time.
+        A test begins with the number of running queries that the rate gives if no query slows another one down.
         """
         self.model = model
         self.seconds = goal.full_s(rate)
@@ -153,18 +153,23 @@ class Simulation:
         # steps of its answer. So each other query makes a step longer by `added_step_s`.
         self.prompt_work_s = model.prompt_share / model.capacity
         self.added_step_s = (1 - model.prompt_share) / model.capacity / answer_steps
-        # A step takes at least this time, so that a test with very short answers does not have too many steps.
-        self.least_step_s = self.seconds / (SHORTEST_STEPS_RATIO * MOST_STEPS)
+        self.least_step_s = self.seconds / MOST_SHORT_STEPS
         tests = self.arrivals.tests
         running = min(rate * model.lone_s, model.most_running)
         self.running, self.waiting = np.full(tests, running), np.zeros(tests)
         self.step_s = np.full(tests, self.lone_step_s)
-        # Each list below has a value for each step so far. In `begun`, values for the queries that run at the beginning
-        # come first, as if they had begun evenly over the last `answer_steps` steps.
-        self.clocks = [np.zeros(tests)]  # when the step began; before all steps, when the test began
-        self.arrived = list[Any]()  # how many queries arrived
-        self.begun = [np.full(tests, running / answer_steps)] * answer_steps  # how many queries began to run
-        self.prompt_s = list[Any]()  # the time that their prompts took
+        # `step` appends to each list below. An entry is an array with a value for each test.
+        self.clocks = [np.zeros(tests)]  # when each step began, after the beginning of the test
+        self.arrived = list[Any]()  # how many queries arrived in each step
+        self.prompt_s = list[Any]()  # the time that prompts took in each step
+        # How many queries began to run in each step. The list has `answer_steps` more entries than the others, before
+        # theirs: the queries that run at the beginning of the test count as begun evenly over the steps before it.
+        self.all_begun = [np.full(tests, running / answer_steps)] * answer_steps
+
+    @property
+    def begun(self) -> Any:
+        """How many queries began to run in each step of each test, as an array of steps by tests."""
+        return np.array(self.all_begun[self.answer_steps :])
 
     @property
     def is_over(self) -> bool:
@@ -180,7 +185,7 @@ class Simulation:
         most_running = self.model.most_running
         begin_s = self.clocks[-1] + self.step_s  # The last step ends now, and the new one begins.
         arrived = self.arrivals.until(begin_s, self.step_s)  # during the last step
-        ended = self.begun[-self.answer_steps]  # Queries that began so many steps ago have had all their steps.
+        ended = self.all_begun[-self.answer_steps]  # Queries that began so many steps ago have had all their steps.
         running = self.running - ended
         begun = arrived
         if most_running < inf:  # The engine caps the running queries, so that further ones wait.
@@ -194,7 +199,7 @@ class Simulation:
         self.step_s = np.maximum(step_s, self.least_step_s)
         self.clocks.append(begin_s)
         self.arrived.append(arrived)
-        self.begun.append(begun)
+        self.all_begun.append(begun)
         self.prompt_s.append(prompt_s)
 
     def prompt_times(self, begun: Any) -> Any:
@@ -213,16 +218,14 @@ class Simulation:
     def waits(self) -> SimulatedTimes:
         """The waiting times of the queries, by the step in which they came; 0 if the engine has no cap.
 
-        Of a wait, only what exceeds the median of its test counts: ServerModel.ttft_s, the TTFT without a wait,
-        contains the median.
+        The median wait of a test is subtracted, since ServerModel.ttft_s contains it already.
         """
         arrived, prompt_s = np.array(self.arrived), np.array(self.prompt_s)
         seconds = np.zeros(arrived.shape)
         if self.model.most_running == inf:
             return SimulatedTimes(seconds, arrived)
         step_begins_s = np.array(self.clocks[1:])  # The first clock is the beginning of the test.
-        # The first steps of `begun` are left out: their queries ran at the beginning, and did not arrive in the test.
-        begun = np.array(self.begun[self.answer_steps :])
+        begun = self.begun
         for test in range(arrived.shape[1]):
             waits_s = waits_by_step(arrived[:, test], begun[:, test], step_begins_s[:, test], prompt_s[:, test])
             waits_by_query = np.repeat(waits_s, arrived[:, test].astype(int))
@@ -240,8 +243,7 @@ class Simulation:
         # An answer ends `answer_steps` steps after it began, so those that began in the last steps have not ended.
         ended_steps = len(step_begins_s) - answer_steps  # the number of steps whose answers have ended
         begin_s, end_s = step_begins_s[:ended_steps], step_begins_s[answer_steps:]
-        # The first steps of `begun` are left out: their queries did not begin in the test.
-        begun = np.array(self.begun[answer_steps:])[:ended_steps]
+        begun = self.begun[:ended_steps]
         prompt_s = np.array(self.prompt_s)[:ended_steps]
         own_prompt_s = prompt_s / np.maximum(begun, 1)  # the time of all prompts of a step, shared evenly
         # The model's `scatter` is the standard deviation of the factor's logarithm.
@@ -255,8 +257,8 @@ def waits_by_step(arrived: Any, begun: Any, step_begins_s: Any, prompt_s: Any) -
     The arguments have for each step: how many queries arrived, how many began, when the step began, and how long the
     prompts took that began in it. Times are in seconds.
     """
-    # Queries begin in the order of their arrival. So the last query of a step begins in the step with which as many
-    # queries have begun as had arrived.
+    # Queries begin in the order of their arrival. So the last of a step's arrivals begins in the first step by whose
+    # end the queries that began are as many as those that had arrived. LEAST_QUERY allows for errors of rounding.
     arrived_so_far, begun_so_far = np.cumsum(arrived), np.cumsum(begun) + LEAST_QUERY
     step_of_begin = np.searchsorted(begun_so_far, arrived_so_far).clip(max=len(arrived) - 1)
     seconds_until_begin = (step_begins_s[step_of_begin] - step_begins_s).clip(min=0.0)

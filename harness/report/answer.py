@@ -146,7 +146,7 @@ def limits_text(test: Outcome) -> str:
     text = "within the limits"
     if test.is_few:  # With few requests, not the p99 but the slowest of them is within the limits, and so all are.
         text = f"all of {number(test.queries)} requests {text}"
-    if test.over_in:  # in how many tests of the load a latency was over its limit
+    if test.over_in:  # such as "over in 1 of 4": single tests of the load were over, but not all of them together
         text += f", {test.over_in} tests"
     return text
 
@@ -154,7 +154,7 @@ def limits_text(test: Outcome) -> str:
 def tone(summary: Summary) -> Tone:
     """Return the tone that gives the title its color: that of the result's verdict or, without a result, of the gate's.
 
-    A gate without a clear verdict has no tone.
+    A run with neither has the tone of a failure. A gate without a clear verdict has no tone.
     """
     test = summary.result
     if test and Doubt.DISPUTED in test.doubts:

@@ -180,7 +180,8 @@ def value_text(value: object) -> str:
 def load_runs(folders: Sequence[Path]) -> tuple[list[ComparedRun], list[str]]:
     """Return each finished run among the folders once, and a sentence for each path that was left out.
 
-    Raises UsageError if fewer than two runs are left, unless copies were left out.
+    Raises UsageError if fewer than two runs are left. It is no error if only one is left because the others are copies
+    of it: the sentences say so.
     """
     runs = []
     reasons = []

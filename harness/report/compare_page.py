@@ -225,9 +225,8 @@ def not_comparable_lines(reference: str, reasons_by_letter: Mapping[str, str]) -
 
 
 def differ_only_in_load(runs: Runs) -> bool:
-    """Tell whether only the load of other programs keeps the runs from being compared with the first run."""
+    """Tell whether the runs differ from the first one in nothing but, at most, a known load of other programs."""
     first, *rest = runs
-    # The interval of a change can allow only for a load that is known.
     if not compare.is_load_known(runs) or not all(run.is_measured for run in runs):
         return False
     ignored = (*IGNORED_IN_COMPARISON, "busyness")

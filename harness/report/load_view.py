@@ -130,19 +130,9 @@ def loads_of(summary: Summary) -> list[LoadPoint]:
     """Return a point for each test, in the order of the loads, and last the run's own test if it is not among them."""
     own_test, gpu_times = separate_result(summary), gpu_times_of(summary)
     has_idle_test = any(Doubt.BUSY not in test.doubts for test in summary.tests)  # on an idle machine
-    last_test_by_load = {test.load: test for test in summary.curve}
     load_points = []
     for test in summary.tests:
-        # The last of several tests at a load decides about it.
-        deciding_test = last_test_by_load[test.load]
-        # The run's own test is a full one, which says more than a short test that passed.
-        if own_test and has_passed(test) and is_same_load(test, own_test):
-            deciding_test = own_test
-        # Probes at a rate are short: only attempts are full tests. With any other load, all tests have one length.
-        is_full = test.unit in CURVE_UNITS or is_attempt(test, summary)
-        if not is_full and has_passed(test):
-            # A full test that failed at a lower rate decides in place of a probe that passed.
-            deciding_test = failed_full_test_below(test.load, summary) or deciding_test
+        deciding_test = deciding_test_of(test, own_test, summary)
         is_deciding = deciding_test is test
         load_points.append(
             LoadPoint(
@@ -150,7 +140,7 @@ def loads_of(summary: Summary) -> list[LoadPoint]:
                 name=name_of(test, summary),
                 mark=mark_of(test),
                 may_be_best=is_deciding and may_be_best_load(test, has_idle_test),
-                is_full=is_full,
+                is_full=is_full_test(test, summary),
                 gpu_time=gpu_times.get(test.folder),
                 overruled=overruled_by(test, deciding_test, own_test),
             )
@@ -158,6 +148,27 @@ def loads_of(summary: Summary) -> list[LoadPoint]:
     if own_test:
         load_points.append(point_of_result(own_test, gpu_times.get(TEST_FOLDERS["performance"])))
     return load_points
+
+
+def is_full_test(test: Outcome, summary: Summary) -> bool:
+    """Tell whether a test has its full length. Probes at a rate are shorter; other loads have no probes."""
+    return test.unit in CURVE_UNITS or is_attempt(test, summary)
+
+
+def deciding_test_of(test: Outcome, own_test: Outcome | None, summary: Summary) -> Outcome:
+    """Return the test that decides about a test's load: of several at the load the last one, unless a full test does.
+
+    A full test decides about short ones that passed: one that failed at a lower rate or, if there is none, the run's
+    own test at the same load (`own_test`).
+    """
+    if has_passed(test) and not is_full_test(test, summary):
+        failed_below = failed_full_test_below(test.load, summary)
+        if failed_below is not None:
+            return failed_below
+    if own_test and has_passed(test) and is_same_load(test, own_test):
+        return own_test
+    last_test_by_load = {earlier.load: earlier for earlier in summary.curve}
+    return last_test_by_load[test.load]
 
 
 def failed_full_test_below(rate: float, summary: Summary) -> Outcome | None:
@@ -412,14 +423,14 @@ class LoadPicture(NamedTuple):
         for kind, axis in self.axes.items():
             axes[kind] = {**axis._asdict(), "limit": self.limits[kind]}
         return {
-            "own": self.title_load,
+            "own": self.title_load,  # the load whose result is the title's
             "unit": self.unit,
             "file": file,
             "watts": watts,
             "axes": axes,
             "tests": [load_point.data for load_point in self.loads],
             "share": REPLICA_LOAD_SHARE,
-            "columns": self.cells[: -len(SCRIPT_COLUMNS)],  # The script adds its own columns.
+            "columns": self.cells[: -len(SCRIPT_COLUMNS)],  # without the last, which the script adds itself
         }
 
 

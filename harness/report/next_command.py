@@ -9,14 +9,15 @@ from harness.results.summary import Summary
 def next_command(summary: Summary) -> str:
     """Return the command to run next; empty if there is nothing to suggest."""
     test = summary.result
-    if test is None:
-        if not summary.meta.ended:  # A run of accuracy alone is complete without a result.
-            return ""
+    has_ended_early = bool(summary.meta.ended)
+    if test is None and has_ended_early:
         return command_after_interruption(summary)
+    if test is None:  # It was a run of accuracy alone.
+        return ""
     if test.valid and not test.has_own_limits:
         return ""
     if test.details.concurrency:
-        return command_at_other_levels(summary, test)
+        return command_after_levels(summary, test)
     return command_at_other_rate(summary, test)
 
 
@@ -44,8 +45,11 @@ def command_after_interruption(summary: Summary) -> str:
     return command_with_flag(command, "--server-target-qps", f"{round(rate, 3):g}")
 
 
-def command_at_other_levels(summary: Summary, test: Outcome) -> str:
-    """Return the command that tests other levels of concurrency; empty if there are none to try."""
+def command_after_levels(summary: Summary, test: Outcome) -> str:
+    """Return the command that follows a test at fixed concurrency; empty if there is nothing to suggest.
+
+    It tests other levels if they may be the highest within the limits.
+    """
     command, levels = summary.meta.command, summary.curve
     is_over_limits = bool(test.reasons)
     if is_over_limits:

@@ -65,10 +65,9 @@ def axis_times(requests: Sequence[Request]) -> list[tuple[float, float]]:
 
 
 def evenly_picked(orders: Sequence[int]) -> set[int]:
-    """Return which requests are shown beside the slowest ones: evenly over `orders`, their
-    places in the order of issue.
+    """Pick the requests that are shown beside the slowest ones, at equal distances; all of them if they are few.
 
-    If there are fewer requests than are shown, all of them are; if there are none, the set is empty.
+    `orders` has the requests' places in the order of issue, and the result some of these places.
     """
     if not orders:
         return set()

@@ -78,6 +78,7 @@ def level_lines(loads: LoadPicture | None) -> Iterator[Line]:
     best = loads.best
     if best:
         yield Line(best.doubt or "within the limits", f"with {best.name}", best.test.verdict.tone)
+    # A level that was tested again may have another outcome, which then counts.
     names_over = [point.name for point in loads.loads if point.test.reasons and not point.overruled]
     if names_over:
         yield Line("over the limits", f"with {', '.join(dict.fromkeys(names_over))}", "bad")

@@ -48,12 +48,14 @@ def summary_of(folder: Path, facts: RunFacts, chosen: ResultTest | None, ended_r
 
 
 def meta_of(folder: Path, facts: RunFacts, deviations: list[Statement], ended_reason: str | None) -> Meta:
-    """Return the metadata of a run, whose fields are those of Meta.
+    """Return the metadata of a run.
 
-    `deviations` say why the run is not comparable with MLPerf's results. `ended_reason` is None if the run is complete.
+    A field of Meta has the value of the same name in the facts, the configuration, the plan or the engine's state. Only
+    the fields that are named here have others. `deviations` say why the run is not comparable with MLPerf's results.
+    `ended_reason` is None if the run is complete.
     """
     plan, config, engine_state = facts.plan, facts.config, facts.plan.engine_state
-    values = vars(facts) | vars(config) | vars(plan) | vars(engine_state)  # Of equal names the last counts.
+    values = vars(facts) | vars(config) | vars(plan) | vars(engine_state)  # Where two have a name, the later counts.
     values |= {
         "run": folder.resolve().name,
         "mlperf_version": config.round,
@@ -111,12 +113,15 @@ def accuracy_texts(run: Run) -> Iterator[str]:
 
 
 def performance_texts(test: Outcome, reports_cache_hits: bool) -> Iterator[str]:
-    """Yield what is wrong or uncertain with the performance test, so that it does not stand beside MLPerf's."""
+    """Yield what is wrong or uncertain with the performance test, so that it does not stand beside MLPerf's.
+
+    `reports_cache_hits` says that the server reported before the tests how many tokens came from its cache.
+    """
     details = test.details
     if not test.valid:
         yield comparability.INVALID
     yield from test.disagreements
-    # A server that never reported its cache hits already has a deviation in the plan. This one reported them earlier.
+    # Without `reports_cache_hits`, the plan has this deviation already.
     if details.server and details.server.cached_percent is None and reports_cache_hits:
         yield mlperf_deviations.CACHE_UNSEEN
     if details.failed_requests:

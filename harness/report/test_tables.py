@@ -47,13 +47,13 @@ def reason_text(outcome: Outcome) -> str:
 def rows_of_levels(summary: Summary) -> list[Cells]:
     """Return the levels of a curve as rows of a table, the head first.
 
-    Empty if no load was tested. Empty also if there is a result that the title gives alone: the rate that a search
-    found, or the only level.
+    Empty if no load was tested, or if the title already gives the result and there is nothing to compare it with.
     """
     curve = summary.curve
     if not curve:
         return []
-    is_search = curve[0].unit == Poisson.unit  # A search tests rates; a curve tests levels, or batch sizes.
+    # A search tests rates only to find its result. A curve tests levels of concurrency, or batch sizes.
+    is_search = curve[0].unit == Poisson.unit
     if summary.result and (is_search or len(curve) < 2):
         return []
     return [test_table.head(curve[0]), *map(test_table.cells, curve)]

@@ -156,7 +156,7 @@ def claims_of(folder: Path) -> Iterator[Claim]:
     for name, test_folder, concurrency in tests_of(folder, run, config):
         try:
             test = TestRun.from_logs(test_folder, limits, int(concurrency) if concurrency else None)
-        except errors.BenchmarkError as error:
+        except errors.BenchmarkError as error:  # The logs cannot be read, or are not all of one test.
             yield Claim(name=f"{name}, its logs", stated="of one test", source="as they are", recomputed=str(error))
             continue
         yield order_claim(test, begin=config["started"], end=status["time"])
@@ -177,7 +177,8 @@ def recomputed_figures(test: TestRun, name: str, run: Mapping[str, Any]) -> list
 
     `name` is the test's name in the summary, and `run` is the field "run" of summary.json.
     """
-    figures_by_source = figures_of_sources(test, is_runs_own=name == "performance")
+    is_runs_own = name == "performance"  # and not a test of a search
+    figures_by_source = figures_of_sources(test, is_runs_own)
     has_steady_part = bool((run.get(name) or {}).get("steady"))
     if has_steady_part:  # The run then states the number of queries of the steady part, not of the whole test.
         figures_by_source["requests.csv"].pop("queries", None)
@@ -214,7 +215,8 @@ def missing_parts(folder: Path, run: Mapping[str, Any], settings: Mapping[str, A
 
     `folder` is the run folder, `run` is the field "run" of summary.json.
     """
-    # The result of a curve may be an earlier level's, so the summary does not show that the performance test is gone.
+    # A summary may have a result although the last performance test is gone: that of an earlier level of a curve. So
+    # the test's folder counts as well.
     has_part = {
         "accuracy": bool(run.get("accuracy")),
         "performance": bool(run.get("performance")) and (folder / PERFORMANCE_FOLDER).is_dir(),
@@ -361,7 +363,7 @@ def rate_claims(test: TestRun) -> Iterator[Claim]:
         if not rate or not count or end_s <= begin_s:  # One side of the claim is not known.
             continue
         count_by_rate = rate * (end_s - begin_s)
-        # The claim's own verdict has a stricter tolerance. So for a number that agrees, both sides are the same.
+        # Claim has a stricter tolerance of its own. So where the numbers agree by this one, it gets the same one twice.
         agrees = isclose(count_by_rate, count, rel_tol=tolerance)
         recomputed = count_by_rate if agrees else count
         claim_name = f"{test.folder.name}, {name} times its time"

@@ -95,8 +95,9 @@ def figures_of_steady_part(test: TestRun, limits: LatencyLimits | None) -> Figur
         tokens_per_sec=steady_part.tokens_per_sec,
         trend=steady_part.trend,
     )
-    counts_steady_part = test.window is not None  # only at fixed concurrency
-    if not (counts_steady_part and steady_part.requests):
+    # At a fixed concurrency, the result is that of the steady part, so all its figures are needed.
+    is_result = test.window is not None
+    if not (is_result and steady_part.requests):
         return speeds
     further_figures = request_figures(test, steady_part, limits)
     return Figures.model_validate(dict(speeds) | further_figures)

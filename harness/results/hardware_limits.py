@@ -76,11 +76,11 @@ def peak_shares(test: TestRun, facts: RunFacts) -> tuple[float, float] | None:
     if not peak:
         return None
     sums = token_sums(test.answered_requests)
-    # The peaks are in 10^12 a second. This is a hundredth of what a peak of 1 does in the test.
-    work_of_percent = 1e12 * len(gpus) * seconds / 100
-    arithmetic_percent = operations_of(sums) / (peak * work_of_percent)
-    bandwidth_percent = bytes_read_for(sums, plan, facts.concurrency, bits) / (card.memory * work_of_percent)
-    return arithmetic_percent, bandwidth_percent
+    gpu_seconds = len(gpus) * seconds
+    possible_operations = 1e12 * peak * gpu_seconds
+    possible_bytes = 1e12 * card.memory * gpu_seconds
+    bytes_read = bytes_read_for(sums, plan, facts.concurrency, bits)
+    return 100 * operations_of(sums) / possible_operations, 100 * bytes_read / possible_bytes
 
 
 def operations_of(sums: TokenSums) -> float:

@@ -28,8 +28,8 @@ def range_in_earlier_runs(
     """
     # A busy machine in this run does not matter here; as a difference, it would rule out every earlier run.
     run = Comparable.from_history(run_line)._replace(busyness={})
-    has_valid_test = not run.validity  # `validity` has the flaws of the test
-    if not has_valid_test:
+    flaws_of_test = run.validity
+    if flaws_of_test:
         return ""
     values = []
     for line in lines:

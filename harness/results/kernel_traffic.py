@@ -68,7 +68,8 @@ def with_traffic(profile: Profile, plan: Plan) -> Profile:
         row = row_of_kernel(share, profile)
         if row and share.ms:
             output_bytes = 1 if re.search(WRITES_8_BITS, share.name) else weight_bytes
-            size = row.weights * weight_bytes + row.outputs * output_bytes + row.cached * cache_bytes  # for a token
+            # A row has the values that a kernel moves for each token.
+            size = row.weights * weight_bytes + row.outputs * output_bytes + row.cached * cache_bytes
             # A call handles the tokens of one step, in one layer.
             bytes_moved = size * getattr(profile, row.tokens_field) * share.calls
             tb_per_s = bytes_moved / share.ms / 1e9  # from bytes a millisecond

@@ -168,10 +168,9 @@ def outcome_value(outcome: Outcome, steps: Sequence[str]) -> Measured:
         return outcome_value(outcome, further_steps)
     # `run.performance` is one flat object. An outcome has the same values in several objects.
     details = outcome.details
-    objects: tuple[object, ...] = (outcome, details.counted, details.machine)
-    if outcome.is_own and field in TestDetails.model_fields:  # Only the run's own test has details.
-        objects = (details,)
-    for candidate in objects:
+    if outcome.is_own and field in TestDetails.model_fields:  # Tests of a search have only `counted` and `machine`.
+        return number_at(details, steps)
+    for candidate in (outcome, details.counted, details.machine):
         if hasattr(candidate, field):
             return number_at(candidate, steps)
     return None

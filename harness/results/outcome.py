@@ -130,15 +130,15 @@ class Queue:
         return 1 / work_s
 
     def shared_capacity(self, alone_s: float) -> float:
-        """Estimate the rate in queries/s at which answers would take forever, from how much concurrency slows them.
+        """Estimate the capacity in queries/s from how much concurrency slows answers; infinity if it hardly does.
 
-        `alone_s` is the time per token of an answer that runs alone. Infinity if concurrency hardly slows answers.
+        An answer takes longer by the time that the server needs for the queries meanwhile: slowdown = queries /
+        capacity. `alone_s` is the time per token of an answer that runs alone.
         """
         slowdown_s = self.answer_s - alone_s * self.tokens
         queries_meanwhile = self.beside
         if slowdown_s <= NEGLIGIBLE_SLOWDOWN_SHARE * self.answer_s or queries_meanwhile <= 0:
             return inf
-        # An answer takes longer by the time that the server needs for the queries meanwhile: their number / capacity.
         return queries_meanwhile / slowdown_s
 
 

@@ -92,12 +92,13 @@ def queue_from_times(
     completions, _edges = np.histogram(done, edges)  # the number of answers that ended in each block
     sent_count, completed_count = int((issued > middle).sum()), int(completions.sum())
     growth = (sent_count - completed_count) / seconds  # requests/s by which the queue grew
-    chance = growth_error(sent_count, lasting_variance(completions), seconds)
+    error_of_growth = growth_error(sent_count, lasting_variance(completions), seconds)
     later_tokens = np.asarray(output_tokens, float) - 1  # of each answer, after its first token
     fit = fit_answers(first_token, done, np.asarray(prompt_tokens, float), later_tokens)
-    if growth > SURE * chance:
+    if growth > SURE * error_of_growth:
         # The queue grew, so the server always had work, and its completions show how its speed changed.
         fit = fit._replace(drift=drift_of_completions(completions))
+    # Answers may end in waves. The rate then follows from the parts of answers that were made in each block.
     answers_of_blocks = counted_answers(completions, edges, first_token, done)
     answers, variance = float(answers_of_blocks.sum()), lasting_variance(answers_of_blocks)
     return Queue(
@@ -105,7 +106,7 @@ def queue_from_times(
         completed=answers / seconds,
         completed_error=error_of_rate(variance, seconds),
         growth=growth,
-        chance=chance,
+        chance=error_of_growth,
         dispersion=TIME_BLOCKS * variance / answers if answers else 0.0,  # variance over mean, both of a block
         **fit._asdict(),
     )

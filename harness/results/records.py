@@ -64,7 +64,7 @@ class RunFacts(Facts):
     def read_settings(cls, data: Any) -> Any:
         """Read the settings of a record of any version. What is no record of a run is returned as it is.
 
-        Old names are replaced by today's; settings that no longer exist go to `unread`, in words.
+        Old names are replaced by today's. Settings that no longer exist go to `unread`, in words, for the report.
         """
         match data:
             case {"plan": {"config": {**config}} as plan}:
@@ -72,8 +72,7 @@ class RunFacts(Facts):
                 unread = []
                 for name in sorted(settings.keys() - RunConfig.model_fields.keys()):
                     unread.append(f"config.json: {given_values.flag_name(name)} is no setting of this version")
-                # Only settings that differ from today's defaults are read; unknown ones are named for the report.
-                known_settings = RunConfig.non_default_settings(settings)
+                known_settings = RunConfig.non_default_settings(settings)  # without the unknown ones
                 return data | {"plan": plan | {"config": known_settings}, "unread": unread}
         return data
 

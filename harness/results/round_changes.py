@@ -37,25 +37,27 @@ def changes_by_rounds(ratios: Mapping[str, RatiosByRound], error_rate: float = E
     `error_rate` is the chance that any verdict is wrong, which Holm's procedure (1979) keeps. Intervals are of the
     logarithms, by Student's t.
     """
-    logs = {name: logarithms(ratios_by_round) for name, ratios_by_round in ratios.items()}
-    common_scatter, scatters_of_unsteady = scatter_of(logs)
-    scatters = {name: scatters_of_unsteady.get(name, common_scatter) for name in logs}
+    log_ratios_by_name = {name: logarithms(ratios_by_round) for name, ratios_by_round in ratios.items()}
+    # Experiments share a scatter, which many ratios show better than few. Unsteady ones have a larger one of their own.
+    common_scatter, scatters_of_unsteady = scatter_of(log_ratios_by_name)
+    scatters = {name: scatters_of_unsteady.get(name, common_scatter) for name in log_ratios_by_name}
     means, standard_errors, clearness = {}, {}, {}
-    for name, log_ratios in logs.items():
+    for name, log_ratios in log_ratios_by_name.items():
         means[name] = fmean(log_ratios.values())
         standard_errors[name] = error_of_mean(scatters[name], len(log_ratios))
         clearness[name] = abs(means[name]) / standard_errors[name]
     changes: dict[str, Change] = {}
-    experiments_left = len(logs)
-    # The clearest change is judged first. Each clear change leaves one experiment less to divide the chance by.
+    # Holm's procedure judges the clearest change first, and divides the error rate among the experiments that are not
+    # known to have changed. Each clear change leaves a larger share for the others.
+    experiments_left = len(log_ratios_by_name)
     for name in sorted(clearness, key=clearness.__getitem__, reverse=True):
-        pair_count = len(logs[name])
+        pair_count = len(log_ratios_by_name[name])
         confidence = 1 - error_rate / experiments_left
         reach = half_width_in_errors(scatters[name], pair_count, confidence) * standard_errors[name]
-        changes[name] = Change.around(means[name], reach, basis_of(logs[name], means[name]), pair_count)
+        changes[name] = Change.around(means[name], reach, basis_of(log_ratios_by_name[name], means[name]), pair_count)
         if changes[name].verdict() != "unclear":
             experiments_left -= 1
-    return {name: changes[name] for name in logs}  # in the order of the experiments again
+    return {name: changes[name] for name in log_ratios_by_name}  # in the order of the experiments again
 
 
 def half_width_in_errors(scatter: Scatter, count: int, confidence: float) -> float:
@@ -96,19 +98,20 @@ def basis_of(log_ratios: RatiosByRound, mean: float) -> str:
     return f"{agreeing_count} of {count} pairs"
 
 
-def scatter_of(logs: Mapping[str, RatiosByRound]) -> tuple[Scatter, dict[str, Scatter]]:
+def scatter_of(log_ratios_by_name: Mapping[str, RatiosByRound]) -> tuple[Scatter, dict[str, Scatter]]:
     """Return the common scatter of the experiments, and the scatter of each unsteady experiment by its name.
 
-    An experiment is unsteady if it scatters more than chance explains. `logs` has the logarithms of each experiment's
-    ratios.
+    An experiment is unsteady if it scatters more than chance explains.
     """
-    error_of_experiment = ERROR_RATE / max(len(logs), 1)  # the chance that a steady experiment is called unsteady
+    error_of_experiment = ERROR_RATE / max(
+        len(log_ratios_by_name), 1
+    )  # the chance that a steady experiment is called unsteady
     unsteady: dict[str, Scatter] = {}
-    for name, log_ratios in logs.items():
+    for name, log_ratios in log_ratios_by_name.items():
         # A single experiment has no other to compare with, and too few ratios show no scatter.
-        if len(logs) == 1 or len(log_ratios) < FEWEST_PAIRS:
+        if len(log_ratios_by_name) == 1 or len(log_ratios) < FEWEST_PAIRS:
             continue
-        scatter_of_others = residual_scatter(without_names(logs, [name]))
+        scatter_of_others = residual_scatter(without_names(log_ratios_by_name, [name]))
         own_scatter = residual_scatter({name: log_ratios})
         # By chance, the variance of a steady experiment is a multiple of that of the others: a chi-squared value over
         # its degrees of freedom.
@@ -117,34 +120,34 @@ def scatter_of(logs: Mapping[str, RatiosByRound]) -> tuple[Scatter, dict[str, Sc
         # If the others do not scatter at all, there is nothing to compare with.
         if scatter_of_others.variance and own_scatter.variance > largest_by_chance:
             unsteady[name] = own_scatter
-    steady = without_names(logs, unsteady)
-    return residual_scatter(steady or logs), unsteady
+    steady = without_names(log_ratios_by_name, unsteady)
+    return residual_scatter(steady or log_ratios_by_name), unsteady
 
 
-def without_names(logs: Mapping[str, RatiosByRound], names: Collection[str]) -> dict[str, RatiosByRound]:
-    return {name: log_ratios for name, log_ratios in logs.items() if name not in names}
+def without_names(log_ratios_by_name: Mapping[str, RatiosByRound], names: Collection[str]) -> dict[str, RatiosByRound]:
+    return {name: log_ratios for name, log_ratios in log_ratios_by_name.items() if name not in names}
 
 
-def residual_scatter(logs: Mapping[str, RatiosByRound]) -> Scatter:
+def residual_scatter(log_ratios_by_name: Mapping[str, RatiosByRound]) -> Scatter:
     """Return the scatter of the logarithms that the effects of experiments and rounds do not explain, by least squares.
 
     The logarithm of a ratio is that of the experiment minus that of the baseline, so the baseline is 0 in each round.
     """
     import numpy as np
 
-    rounds = list(dict.fromkeys(chain.from_iterable(logs.values())))
+    rounds = list(dict.fromkeys(chain.from_iterable(log_ratios_by_name.values())))
     # Each cell is one value: the number of its experiment (0 is the baseline), of its round, and its logarithm.
     cells = [(0, round_number, 0.0) for round_number in range(len(rounds))]
-    for experiment_number, log_ratios in enumerate(logs.values(), start=1):
-        cells += [(experiment_number, rounds.index(place), value) for place, value in log_ratios.items()]
+    for experiment_number, value_by_round in enumerate(log_ratios_by_name.values(), start=1):
+        cells += [(experiment_number, rounds.index(name), value) for name, value in value_by_round.items()]
     values = np.array([value for _experiment, _round, value in cells])
     # A value is the effect of its experiment plus the effect of its round. So each row of the design has a 1 in the
     # column of its experiment (the first columns, with the baseline's) and a 1 in the column of its round.
-    run_columns = 1 + len(logs)
-    design = np.zeros((len(cells), run_columns + len(rounds)))
+    experiment_columns = 1 + len(log_ratios_by_name)
+    design = np.zeros((len(cells), experiment_columns + len(rounds)))
     for cell_number, (experiment_number, round_number, _value) in enumerate(cells):
         design[cell_number, experiment_number] = 1.0
-        design[cell_number, run_columns + round_number] = 1.0
+        design[cell_number, experiment_columns + round_number] = 1.0
     solution, _sums, rank, _singular_values = np.linalg.lstsq(design, values, rcond=None)
     freedom = len(cells) - int(rank)
     if not freedom:  # The effects explain every value, so no value is left to show a scatter.

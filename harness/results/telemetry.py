@@ -198,14 +198,14 @@ def ran_out(
 ) -> Iterator[Statement]:
     """Yield statements on what limited the speed, and then on what else was used up.
 
-    `concurrency` is the number of request slots. `times` ends with the test's own shares of GPU time. `args` are the
+    `concurrency` is the number of request slots. `times` are shares of GPU time, the test's own last. `args` are the
     engine's arguments. `client` tells that the engine is behind an endpoint. Other programs used `others_percent` of
     the CPU.
     """
     loss_statements, busy_statements = losses(times, args), list(busy_parts(used, client, others_percent))
     is_clock_lowered = any(statement.name in ("held_by_power", "held_by_heat") for statement in loss_statements)
-    full_statements = list(full_room_statements(used, concurrency))
-    # Room for more requests does not help a GPU or CPU that is busy, or a GPU whose clock is lowered.
+    full_statements = list(full_room_statements(used, concurrency))  # no slot or cache is free for more requests
+    # Their remedy is room for more requests. It does not help a GPU or CPU that is busy, or a GPU whose clock is low.
     if full_statements and (busy_statements or is_clock_lowered):
         full_statements = [joined_without_remedy(full_statements)]
     if loss_statements:  # Time that a GPU lost was the limit, even if the GPU or the CPU was busy as well.
@@ -242,7 +242,7 @@ def joined_without_remedy(full: Sequence[Statement]) -> Statement:
 def losses(times: Sequence[GpuTime], args: Mapping[str, object]) -> list[Statement]:
     """Return what the GPUs lost during the test, largest share first; empty if it was not recorded.
 
-    `times` ends with the test's own shares of GPU time. Shares below LOST_PERCENT are left out. `args` are the engine's
+    `times` are shares of GPU time, the test's own last. Shares below LOST_PERCENT are left out. `args` are the engine's
     arguments.
     """
     if not times:

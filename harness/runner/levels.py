@@ -214,9 +214,9 @@ class LevelResult(NamedTuple):
         """Tell whether the level (a number of requests in flight) needs no further test."""
         is_near_limit = 1 / CLEAR_RATIO < self.p99_share < CLEAR_RATIO
         is_clear = not is_near_limit and not self.is_doubtful
-        has_failed_together = self.test_count > 1 and not self.keeps_limits
+        has_failed_again = self.test_count > 1 and not self.keeps_limits
         has_most_tests = self.test_count >= MOST_TESTS_OF_ONE_LEVEL
-        return is_clear or has_failed_together or has_most_tests
+        return is_clear or has_failed_again or has_most_tests
 
 
 class LevelSearchState:

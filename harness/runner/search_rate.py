@@ -206,10 +206,10 @@ def is_correctable(plan: Plan, result: TestResult) -> bool:
 
 
 def attempt_text(plan: Plan, result: TestResult, tests: DoneTests) -> str:
-    """Return in words at which rate the last full test ran, how it ended, and why."""
+    """Return in words at which rate the last full test ran, how it ended, and why. A further full test follows it."""
     last = tests.attempts[-1]
     reason = ""
-    if last.has_held:  # Another test follows this one only if the server may keep a higher rate, too.
+    if last.has_held:  # A further test follows one that held only if a higher rate may hold, too.
         reason = " with room"
     elif last.why:
         reason = f" ({last.why})"

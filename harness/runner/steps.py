@@ -325,12 +325,12 @@ def run_attempts(run: BenchmarkRun, session: LoadGenSession, source: RateSource)
 def restore_attempt(run: BenchmarkRun, session: LoadGenSession, last: Outcome, rate: float | None) -> Outcome:
     """Make the VALID attempt at `rate` the performance test, and return its outcome.
 
-    The performance test is the `last` attempt so far. It stays so if it is the wanted one, or if there is no such one.
+    The performance test is the `last` attempt so far. Nothing changes if it ran at `rate`, or if no attempt at `rate`
+    was VALID.
     """
     attempts = run.facts.attempts  # those before the last
     best = valid_attempt_at(attempts, rate)
-    is_last_wanted = last.load == rate
-    if is_last_wanted or best is None:
+    if last.load == rate or best is None:
         return last
     moved_last = move_attempt(session, last, len(attempts) + 1)
     attempts[attempts.index(best)] = moved_last  # `best` is no longer an earlier attempt, and `last` is one now.

@@ -206,8 +206,8 @@ class BisectState(SweepState):
     def jobs(self, lane: Lane) -> Iterator[Job]:
         """Yield the jobs of all planned rounds in order, every second round backwards.
 
-        None if GOOD or BAD never completed. All lanes have the same jobs: `lane` is there because other sweeps choose
-        by it.
+        There are none if GOOD or BAD never completed. All lanes have the same jobs: `lane` is there because other
+        sweeps choose by it.
         """
         if any(map(self.is_hopeless, (BASELINE, GOOD_AGAIN, BAD))):
             return
@@ -216,8 +216,9 @@ class BisectState(SweepState):
             names = [name for name in planned_names if not self.is_hopeless(name)]
             if not names:  # All experiments of the round have failed before.
                 continue
-            is_first_round = GOOD_AGAIN in planned_names  # GOOD and BAD are compared there, whatever the conditions.
-            if self.bisection.repeats_good or is_first_round:
+            # The first rounds compare GOOD and BAD. Later ones need GOOD only if a condition compares with it.
+            compares_good_and_bad = GOOD_AGAIN in planned_names
+            if self.bisection.repeats_good or compares_good_and_bad:
                 names.insert(0, BASELINE)
             jobs = [Job(items[name], round_number) for name in names]
             if round_number % 2:  # so that a steady drift of the machine favors no experiment
@@ -287,9 +288,10 @@ class BisectState(SweepState):
         """Estimate how many steps and minutes the bisection takes, and store and announce the estimate."""
         bisection = self.bisection
         mean_run_s = fmean(record.seconds for record in self.kept.records)
-        step_minutes = bisection.first_rounds * mean_run_s / 60
+        runs_of_step = bisection.first_rounds
         if bisection.repeats_good:
-            step_minutes *= 2  # GOOD runs beside each step.
+            runs_of_step *= 2  # Each run of the step has a run of GOOD beside it.
+        step_minutes = runs_of_step * mean_run_s / 60
         expected = expected_steps(len(bisection.differences), bisection.is_ordered)
         low, high = number(expected.least * step_minutes, 2), number(expected.most * step_minutes, 2)
         text = f"{expected.words}, of {number(step_minutes, 2)} min each: {low} to {high} min"

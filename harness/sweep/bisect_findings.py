@@ -109,10 +109,9 @@ class BisectFindings:
         if result is None:
             return None
         places = self.bisection.places_of(name)
-        if not result.done:  # It has no complete round.
-            how_it_failed = result.failure.failed if result.failure else ""  # in words
-            any_condition = self.conditions[0]  # None of them decides.
-            return StepFinding(name, places, "no verdict", rounds=0, condition=any_condition, reason=how_it_failed)
+        if not result.done:  # No round is complete, so no condition decides, and the finding has any of them.
+            reason = result.failure.failed if result.failure else ""
+            return StepFinding(name, places, "no verdict", rounds=0, condition=self.conditions[0], reason=reason)
         judgements = [self.report.judge(result, condition) for condition in self.conditions]
         judgement = regression.gravest(judgements)
         condition = self.conditions[judgements.index(judgement)]  # The judgements are in the order of the conditions.

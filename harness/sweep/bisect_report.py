@@ -99,7 +99,7 @@ def not_reproduced(findings: BisectFindings, good: StepFinding, bad: StepFinding
         return f"not reproduced: GOOD against itself has no verdict: {good.reason}"
     if good.answer == "fails":
         return f"not reproduced: GOOD against itself fails as well: {good.figures}"
-    if bad.answer == "fails":
+    if bad.answer == "fails":  # BAD differs, as it should, so the doubt is in GOOD.
         return f"not reproduced: whether GOOD differs from itself is undecided: {good.figures}"
     # BAD passes, or is still undecided after all of its rounds.
     return f"not reproduced: BAD is {size_of(findings, bad)}"
@@ -184,14 +184,17 @@ def others_sentence(findings: BisectFindings, cause: Subset) -> str:
     if step is None:
         return f"{others_text}: not measured"
     if step.answer == "passes":
-        return f"{others_text} {nothing_words(findings, step)}"
+        return f"{others_text} {passing_words(findings, step)}"
     if step.answer == "fails":
         return f"{others_text} {verb} as well: {step.figures}"
     return f"{others_text}: {step.answer}"
 
 
-def nothing_words(findings: BisectFindings, step: StepFinding) -> str:
-    """Return what the differences of a step that passes do, in words that follow "the other differences together"."""
+def passing_words(findings: BisectFindings, step: StepFinding) -> str:
+    """Return what the differences of a step that passes do, after "the other differences together".
+
+    For example "change nothing (-0.4 to +0.6 %)".
+    """
     verb, auxiliary = "change", "do"
     if len(step.places) == 1:
         verb, auxiliary = "changes", "does"

@@ -25,11 +25,7 @@ class SideDifference:
 
     @property
     def words(self) -> str:
-        """What BAD has in place of GOOD's value, in words.
-
-        That is the packages of its Python environment, an engine patch or that BAD lacks it, or a setting's value or
-        that BAD lacks the setting.
-        """
+        """What BAD has in place of GOOD's value, in words: for example `no engine_patch NAME`, or `max_num_seqs=64`."""
         if self.part == "python":
             return self.name
         if self.part == "patch" and self.bad:

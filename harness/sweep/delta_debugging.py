@@ -62,11 +62,13 @@ def search(count: int, answers: Answers) -> SearchState:
         return known[subset] == "fails"
 
     try:
+        # Often a single difference is the cause, which the fewest tests find.
         ask_halves(sorted(everything), fails)
         failing = smallest_failing(known)
-        if len(failing) > 1:  # No single difference was found, so several act together.
+        if len(failing) > 1:  # No single difference fails, so several act together.
             explanation = explain_failure(NO_DIFFERENCES, sorted(failing), fails, is_new_background=False)
-            require_answer(explanation)  # That it fails was only concluded from other sets, so it is tested itself.
+            # That this set fails was only concluded from other sets, so it is tested itself.
+            require_answer(explanation)
             take_away(smallest_failing(known), fails)
         # The report says whether the other differences fail as well.
         require_answer(everything - smallest_failing(known))
@@ -83,7 +85,7 @@ def search_first(count: int, answers: Answers) -> SearchState:
     known: dict[Subset, StepAnswer] = {**answers, first_places(count): "fails", NO_DIFFERENCES: "passes"}
     low, high = 0, count  # the first `low` changes pass, the first `high` changes fail
     while high - low > 1:
-        place = nearest_to_middle(low, high, known)
+        place = next_place(low, high, known)
         open_range = frozenset(range(low, high))
         if place is None:  # All sets of the range were tested without a clear answer.
             return SearchState(first_places(high), wanted=None, doubtful=open_range)
@@ -97,20 +99,16 @@ def search_first(count: int, answers: Answers) -> SearchState:
     return SearchState(first_places(high), wanted=None, doubtful=NO_DIFFERENCES)
 
 
-def nearest_to_middle(low: int, high: int, known: Answers) -> int | None:
-    """Return how many of the first changes to test together next, in a bisection; None if no number can help.
+def next_place(low: int, high: int, known: Answers) -> int | None:
+    """Return the place between `low` and `high` that halves the range best, of those that may have a clear answer.
 
-    With the first `low` changes the condition does not hold, with the first `high` it does.
+    None if all places between them were tested without a clear answer.
     """
     middle = (low + high) / 2
-    nearest = None
-    for count in range(low + 1, high):
-        answer = known.get(first_places(count))
-        if answer in ("no verdict", "undecided"):
-            continue
-        if nearest is None or abs(count - middle) < abs(nearest - middle):
-            nearest = count
-    return nearest
+    usable_places = [
+        place for place in range(low + 1, high) if known.get(first_places(place)) not in ("no verdict", "undecided")
+    ]
+    return min(usable_places, key=lambda place: abs(place - middle), default=None)
 
 
 def first_places(count: int) -> Subset:
@@ -121,8 +119,8 @@ def first_places(count: int) -> Subset:
 def ask_halves(items: Sequence[int], fails: FailureTest) -> None:
     """Test halves down to a single difference, as if exactly one were the cause.
 
-    Nothing is returned: the tests make the answers known. If the first half does not fail, the cause is taken to be in
-    the second.
+    If the first half does not fail, the cause is taken to be in the second. The caller takes the result from the known
+    answers, as the smallest set that fails.
     """
     while len(items) > 1:
         middle = len(items) // 2
@@ -153,7 +151,7 @@ def explain_failure(background: Subset, items: Sequence[int], fails: FailureTest
 def take_away(failing: Subset, fails: FailureTest) -> None:
     """Test a failing set without each of its parts, large parts first, until no single difference can be left out.
 
-    Nothing is returned: the tests make the answers known.
+    The caller takes the result from the known answers, as the smallest set that fails.
     """
     part_size = max(len(failing) // 2, 1)
     while len(failing) > 1:

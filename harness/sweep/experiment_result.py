@@ -361,7 +361,9 @@ def results_without_base(state: State, final: bool) -> list[ExperimentResult]:
     With `final` the records are those at full length, else all others.
     """
     items = list(state.sweep.experiments)
-    if state.capped:  # An experiment that was added to those of the file: the best estimate with a cap on its requests.
+    # The sweep itself may have added an experiment to those of the file: the one with the best estimate, once more with
+    # a cap on its requests.
+    if state.capped:
         items.append(state.capped)
     records: dict[str, list[ExperimentRecord]] = {item.name: [] for item in items}
     for record in state.records:
@@ -413,7 +415,8 @@ def flaws_of(runs: Sequence[ExperimentOutcome]) -> list[str]:
     for run in runs:
         names += [flaw for flaw in run.flaws if flaw in DISQUALIFYING_FLAWS]
         run_disagreements = [flaw for flaw in run.flaws if flaw not in DISQUALIFYING_FLAWS]
-        # Between runs, disagreements differ mostly in their numbers, so those of one run stand for all.
+        # A disagreement is a sentence with numbers, such as that two counts of tokens differ by 3 %. Those of several
+        # runs say nearly the same, so those of one run stand for all.
         if len(run_disagreements) > len(disagreements):
             disagreements = run_disagreements
     return [*dict.fromkeys(names), *disagreements]

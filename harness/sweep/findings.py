@@ -280,7 +280,8 @@ def best_change(judged: Results) -> str:
     `judged` has the fastest first.
     """
     fastest = judged[0]
-    if len(judged) == 1 or all(result.doubt for result in judged):
+    no_effect_is_certain = all(result.doubt for result in judged)
+    if len(judged) == 1 or no_effect_is_certain:  # Nothing can be said to have helped more than another.
         return change_sentence(fastest, "is")
     for result in judged:
         if result.effect == "helped":
@@ -291,7 +292,7 @@ def best_change(judged: Results) -> str:
 def change_sentence(result: ExperimentResult, verb: str) -> str:
     """Return a sentence on the change of an experiment against the baseline: "<name> <verb> <change>", then both means.
 
-    If nothing shows that the change helped, the verb is "is" or "was", and the means are left out.
+    A change without an interval "is", a doubtful change "was", whatever the verb, and both without the means.
     """
     assert result.change and result.base
     metric = result.metric
@@ -358,10 +359,7 @@ def finding_lines(report: SweepReport) -> Iterator[Line]:
 
 
 def effect_lines(report: SweepReport) -> Iterator[Line]:
-    """Yield a line for each effect with the experiments that have it, and a line on how many changes were compared.
-
-    The second line is left out for a single change, and a line without experiments for its effect.
-    """
+    """Yield a line for each effect that an experiment has, and a line on how many changes were compared, if several."""
     for effect, (remark, tone) in EFFECT_REMARKS.items():
         changes = []
         for result in report.judged:

@@ -55,7 +55,7 @@ def visible_gpus() -> list[str]:
     chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
     if chosen is None:
         return [str(number) for number in range(count)]
-    return nvml.device_words(chosen)[:count]
+    return nvml.device_words(chosen)[:count]  # CUDA ignores all words from the first on whose GPU does not exist.
 
 
 def divide_lanes(gpus: list[str], cores: set[int]) -> list[Lane]:

@@ -258,14 +258,13 @@ def validity_text(result: ExperimentResult) -> str | None:
 def change_text(result: ExperimentResult) -> str:
     """Return the change of speed as text.
 
-    It is struck out if a speed does not count, the baseline's (`void_gain`) or the experiment's own. A dash stands for
-    a change that is not known.
+    It is struck out if one of the two speeds does not count. A dash stands for a change that is not known.
     """
-    if result.void_gain:
+    if result.void_gain:  # the change against a baseline whose speed does not count
         return f"~~{result.void_gain.signed}~~ {result.void_reason}"
     if not result.gain:
         return "–"
-    if not result.is_usable:
+    if not result.is_usable:  # the experiment's own speed does not count
         return f"~~{result.gain.signed}~~"
     return result.gain.signed
 

@@ -84,9 +84,9 @@ def config_of(item: Experiment, place: Path) -> RunConfig:
 
 
 def measure_server(first_run: steps.PreparedRun, folder: RunFolder) -> Path:
-    """Run the tests of one run against a server in `folder`, and return the path of this folder.
+    """Run the tests of one run against a server, and return the path of its folder.
 
-    The run has the plan and the open session of the server's first run, and may be that run itself.
+    `folder` is that of the server's first run, or of a later run, which has the plan and the session of the first.
     """
     session, plan = first_run.session, first_run.run.plan
     session.folder = folder  # The session writes the logs of its tests there.

@@ -98,23 +98,24 @@ class SweepState:
         baseline, *others = self.chosen
         others.sort(key=attrgetter("priority"), reverse=True)
         for done_rounds in range(self.options.repeat):
-            is_even = done_rounds % 2 == 0
-            # After an even number of rounds, as many ran forwards as backwards.
-            may_end = self.kept.within and done_rounds >= FEWEST_ROUNDS and is_even
-            if may_end and are_all_narrow(self.kept, done_rounds):
+            # With --alternate, every second round runs backwards, the first one forwards.
+            runs_forwards = done_rounds % 2 == 0
+            ends_when_narrow = self.kept.within > 0 and done_rounds >= FEWEST_ROUNDS
+            # The sweep ends only after as many rounds backwards as forwards.
+            if ends_when_narrow and runs_forwards and are_all_narrow(self.kept, done_rounds):
                 break
             round_jobs = self.jobs_of_round([baseline, *others], done_rounds, lane)
-            if self.options.alternate and not is_even:  # The rounds before this one are odd in number.
+            if self.options.alternate and not runs_forwards:
                 round_jobs.reverse()
             yield from round_jobs
         if self.finalists:
             yield from self.jobs_of_round(self.finalists, 0, lane, final=True)
 
     def jobs_of_round(self, items: Sequence[Experiment], number: int, lane: Lane, final: bool = False) -> list[Job]:
-        """Return the open jobs of one round (`number`), the baseline's first. `items` begins with the baseline.
+        """Return the jobs of one round (`number`) that may be open. `items` begins with the baseline.
 
-        The baseline's job comes with them even if it is not open, as the others are compared with it. `final` asks for
-        jobs at full length.
+        The baseline's job comes first, whether it is open or not, and is followed by the open jobs of the others.
+        `final` asks for jobs at full length.
         """
         base, *jobs = (Job(item, number, final) for item in items)
         open_jobs = [job for job in jobs if self.is_open(job, lane)]
@@ -207,7 +208,8 @@ class SweepState:
     def confirming_s(self, item: Experiment) -> float:
         """Return the length in seconds of a full test that confirms an estimate, by the time the sweep has left."""
         seconds_left = self.began + self.options.limit - time.monotonic()
-        search_s = self.seconds_of(Job(item, 0))  # about as long as the estimate took
+        # The confirming run searches for the rate again, which takes about as long as the estimate took.
+        search_s = self.seconds_of(Job(item, 0))
         fitting_s = (seconds_left - search_s) / 2  # for each of two full tests: the first may fail
         given = item.settings.get("min_duration", "auto")
         asked_s: float = MIN_DURATION_S if given == "auto" else given

@@ -203,9 +203,9 @@ def workload_notes(
 
 
 def templated_prompts(usable: UsableRequests, tokenizer: Tokenizer) -> int:
-    """Return the number of prompts that already hold tokens of a chat template, although they are no messages.
+    """Return the number of prompts that were given with tokens of a chat template in them.
 
-    Messages are sent to the server without a template. The token that begins every text does not count.
+    Messages are given without a template, so they are left out. The token that begins every text does not count.
     """
     template_tokens = control_tokens(tokenizer) - {tokenizer.bos_token_id}
     count = 0

@@ -123,7 +123,7 @@ def table_rows(path: Path, text: str, names: tuple[str, ...]) -> Iterator[Reques
         )
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
     try:
-        head = [name.strip() for name in next(reader)]
+        head = [name.strip() for name in next(filter(any, reader))]  # the first line that is not blank
         for cells in reader:
             if not any(cells):  # a blank line, or one of empty cells
                 continue

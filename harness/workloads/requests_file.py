@@ -274,7 +274,7 @@ def chat_turns(dialog: Dialog, number: int, where: str) -> Iterator[StoredReques
     """
     check_roles(dialog, where)
     for index, message in enumerate(dialog):
-        # Each later request would contain this message without text.
+        # An unusable message ends the dialog, since each later request would contain it.
         if not is_usable(content_text(message.get("content"), where)):
             return
         if message["role"] != "user":

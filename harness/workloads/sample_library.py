@@ -39,9 +39,10 @@ class Salt(NamedTuple):
         return cls(vocabulary, offset=parts.prefix_len, is_at_start=False, replaces_tokens=is_unwanted)
 
     def add_to(self, prompt: Sequence[int], order: int, conversation: int, round: int) -> TokenIds:
-        """Return a prompt with its salt: random tokens that make it unlike other prompts.
+        """Return a prompt with its salt: random tokens at `offset` that make it unlike other prompts.
 
-        `order` is the position of the request in the test, and `round` says how often the sample was sent before.
+        The salt is inserted or, with `replaces_tokens`, takes the place of as many tokens. `order` is the position of
+        the request in the test, and `round` says how often the sample was sent before.
         """
         if self.replaces_tokens and not round:  # The prompt is random, and so unlike others until it is sent again.
             return [*prompt]

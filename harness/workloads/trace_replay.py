@@ -43,7 +43,8 @@ def replay_trace(config: RunConfig, trace: Trace) -> tuple[Replay, list[float]]:
                 "the rate.",
                 flag="--min-duration",
             )
-        arrivals_s = arrivals_s[: bisect_left(arrivals_s, min_duration) + 1]
+        first_at_end = bisect_left(arrivals_s, min_duration)  # the first request that makes the test long enough
+        arrivals_s = arrivals_s[: first_at_end + 1]
     if len(arrivals_s) < 2:
         raise UsageError(f"{trace.path}: fewer than two requests within --min-duration.", flag="--arrivals")
     return Replay(len(arrivals_s), arrivals_s[-1]), arrivals_s

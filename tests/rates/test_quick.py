@@ -82,7 +82,7 @@ def test_a_server_that_changes_has_no_estimate() -> None:
 def test_a_range_that_is_too_wide_names_the_cause(
     implied: float, capacity_error: float, queries: int, doubt: str
 ) -> None:
-    measurements = Mock(candidate=Candidate(100.0, ""), has_confirmed=True)
+    measurements = Mock(candidate=Candidate(100.0, ""), is_candidate_probed=True)
     measurements.implied_rate.return_value = implied
     measurements.goal.full_queries.return_value = queries
     measurements.goal.shares.return_value = (0.5, 0.5)
