@@ -263,7 +263,7 @@ class Poisson(LoadPattern):
         limits, overrides = plan.limits, LoadGenSettingValues()
         if limits and limits != plan.config.scenario_rules.limits:
             overrides = {"ttft_latency": limits.ttft, "tpot_latency": limits.tpot}
-        return overrides | super().fixed_settings(plan)
+        return super().fixed_settings(plan) | overrides
 
 
 class Sequential(LoadPattern):

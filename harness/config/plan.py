@@ -123,7 +123,7 @@ class Plan(Load):
 
     @property
     def settings(self) -> dict[str, object]:
-        """The settings of `setup`, with the flags of the load and the values that the engine resolved."""
+        """All settings that affect answers or speed: the flags, `setup`, the load, and what the engine resolved."""
         flags = self.config.values(RunConfig.flags_by_effect("answers", "speed"))
         load = {"min_duration": self.min_duration_s, "concurrency": self.concurrency}
         resolved = {name: value for name, value in asdict(self.engine_state).items() if value is not None}

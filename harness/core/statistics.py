@@ -128,7 +128,7 @@ class Spread:
 def quantile_interval(values: Sequence[float], share: float) -> tuple[float, float | None] | None:
     """Return the ends of the confidence interval of a quantile, below which `share` of the values lie.
 
-    `values` are those of a test's requests in the order of time, and have both ends among them (David and Nagaraja,
+    `values` are those of a test's requests in the order of time. Both ends are among these values (David and Nagaraja,
     Order Statistics, 7.1). None if there are too few values. The upper end is None if the test is too short for it.
     """
     count = len(values)

@@ -19,10 +19,10 @@ class AnswerReading:
     def __init__(self, encode: Encoder, ids_out: bool) -> None:
         """Begin an answer of which nothing has come.
 
-        `encode` returns the token ids of messages, and half a character at their end. `ids_out` says whether the server
-        sends token ids.
+        `encode` returns the token ids of messages, and the text of an unfinished character at their end. `ids_out` says
+        whether the server sends token ids.
         """
-        self.first: Sequence[int] = ()  # the token ids of the first message that completed a token, and of any before
+        self.first: Sequence[int] = ()  # the token ids of the messages up to the first one that completed a token
         self.pieces: list[CompletionChunk] = []  # all messages after those
         self.first_read_tokens = 0  # how many tokens came in the same read of the connection as `first`
         self.usage: StatedUsage | None = None

@@ -208,7 +208,8 @@ class EventReader:
     def _take(self, line: bytes) -> Message | bytes | None:
         """Take a line of the stream. Return the message of the event that an empty line ends. None for any other line.
 
-        A line is "NAME: VALUE". Lines that may be an error of the server are kept in `stray`.
+        A damaged message is returned as bytes. A line is "NAME: VALUE". Lines that may be an error of the server are
+        kept in `stray`.
         """
         if not line:
             return self._dispatch()

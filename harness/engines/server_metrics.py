@@ -214,7 +214,9 @@ def metric_values(expositions: Iterable[str]) -> Readings:
         for name, _, values_of_ranks in row_groups(rows, RANKS):
             values_by_name[name].append(max(values_of_ranks))  # Each rank (process) reports the whole engine.
     frontend_names = [name for name in values_by_name if name.startswith(FRONTEND_PREFIX)]
-    if len(frontend_names) < len(values_by_name):  # Otherwise each request would count twice.
+    # If the engines behind the frontend are there as well, its rows would count each request twice.
+    has_rows_of_engines = len(frontend_names) < len(values_by_name)
+    if has_rows_of_engines:
         for name in frontend_names:
             del values_by_name[name]
     return values_by_name

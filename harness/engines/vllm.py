@@ -353,10 +353,11 @@ class RemoteEngineConnections:
         import zmq
 
         # The client's socket is asynchronous: only its event loop may use it. Its shadow, a plain object for the same
-        # socket, gives a monitor socket, on which ZeroMQ reports ended connections. Any thread may read that one.
+        # socket, gives a monitor socket, on which ZeroMQ reports ended connections.
         shadow: zmq.Socket[bytes] = zmq.Socket.shadow(client.resources.input_socket)
-        self._socket = shadow.get_monitor_socket(zmq.EVENT_DISCONNECTED)
-        self._events: zmq.Socket[bytes] = zmq.Socket.shadow(self._socket)
+        # The monitor socket is asynchronous, too. Any thread may read its shadow, while the socket itself is kept open.
+        self._monitor = shadow.get_monitor_socket(zmq.EVENT_DISCONNECTED)
+        self._events: zmq.Socket[bytes] = zmq.Socket.shadow(self._monitor)
 
     @property
     def is_broken(self) -> bool:

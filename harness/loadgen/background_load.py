@@ -173,7 +173,7 @@ def listening_processes(port: int) -> set[int]:
     for pid in listener_ids(port):
         if pid is None:
             raise UnknownProcessError(f"the server on port {port} belongs to another user")
-        owners.add(top_of(pid))
+        owners.add(top_of(pid))  # finds out that a process is a relay
     if not owners:  # Something that is no process here, such as the kernel, must forward the port to the server.
         raise UnknownProcessError(f"port {port} is forwarded: no process of this machine listens on it")
     return owners

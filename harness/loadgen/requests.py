@@ -124,10 +124,11 @@ class TraceReader:
         if event["name"] == "Token":
             self._first_by_number[number] = done_ms
             return
-        delay_ns = arguments["issue_start_ns"]
+        delay_ns = arguments["issue_start_ns"]  # from the scheduled time until the sample was issued
         # Only one of the two dictionaries has the sample's first token: the scenario decides which.
-        first_ms_by_number = self._first_by_number.pop(number, None)
-        first_ms = self._first_by_time.pop((event["ts"], delay_ns), first_ms_by_number)
+        first_ms = self._first_by_time.pop((event["ts"], delay_ns), None)
+        if first_ms is None:
+            first_ms = self._first_by_number.pop(number, None)
         sample = Sample(
             order=number,
             index=int(arguments["sample_idx"]),

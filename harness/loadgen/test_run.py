@@ -69,12 +69,12 @@ def corrected_result(
     # If LoadGen takes the times of tokens, it leaves answers of one token out of its rates, and such answers make its
     # TPOT wrong.
     are_single_tokens_wrong = result.token_latencies and single_tokens(answered) > 0
-    if unanswered or are_single_tokens_wrong:
+    if unanswered or are_single_tokens_wrong:  # LoadGen's rates are wrong.
         result = result_of_real_answers(result, requests, unanswered)
     if failed and limits and result.valid:  # placeholders may have kept LoadGen's own percentiles within the limits
         tails = limits.tails(p99_of(result.ttft_ms), p99_of(result.tpot_ms))
         result = result_by_limits(tails, "without the failed requests", result)
-    if not are_single_tokens_wrong:
+    if not are_single_tokens_wrong:  # LoadGen's TPOT is right.
         return result
     if may_have_single_tokens:  # LoadGen logs such an answer as an error, although nothing is wrong with it.
         errors = [error for error in result.errors if ONE_TOKEN_ERROR not in error]

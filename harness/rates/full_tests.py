@@ -235,7 +235,7 @@ class FullTests(NamedTuple):
         is_below_capacity = test.rate < server.capacity < inf
         if not has_failed_by_early_stopping or not is_below_capacity:
             return inf
-        _, share_of_border = self.point(test)
+        _, share_of_border = self.point(test)  # how far the test was beyond the border between passing and failing
         passing_rate = rate_toward_limit(server.capacity, test.rate, share_of_border)
         # Random gaps make the sent rate (`test.rate`) differ from the rate that was asked for (`test.load`). The model
         # works with sent rates, but the result is a rate to ask for.
@@ -260,7 +260,7 @@ class FullTests(NamedTuple):
 
     @property
     def summary_of_failures(self) -> str:
-        """What is known if all tests failed, in words: the failure at the lowest rate, and a lower rate to try."""
+        """What is known if all tests failed: "<the failure at the lowest rate>, as all 3 full tests; next: <flag>"."""
         failure = failure_text(self.failed[-1], unit=" queries/s")
         failed_tests = "the full test"
         if len(self.failed) > 1:
@@ -283,15 +283,17 @@ def failure_text(test: Outcome, unit: str = "") -> str:
 def early_stopping_share(test: Outcome, goal: Goal) -> float | None:
     """Return the deciding latency of a test that failed by early stopping alone, as a share of the latency's limit.
 
-    As many queries exceed the deciding latency as early stopping allows over the limit. None for any other test.
+    If early stopping allows ten late queries, the deciding latency is that which ten queries exceed. None for any other
+    test.
     """
     p99_share = max(goal.shares(test))  # the p99 of TTFT or of TPOT, whichever is nearer to its limit
     has_failed_by_early_stopping_alone = test.more is not None and p99_share < 1
     queries = test.queries or round(test.load * (test.issue_s or 0.0))  # an estimate if they were not counted
     if not has_failed_by_early_stopping_alone or not queries:
         return None
-    # Three points of the tail of latencies, each by the number of queries that exceed it: the p99, the limit, and the
-    # deciding latency. LoadGen asks for `more` queries: as many as would allow the number that was over the limit.
+    # Three points of the tail of latencies are known: how many queries exceed the p99, the limit and the deciding
+    # latency. LoadGen does not log how many were over the limit, but it asks for `more` queries, with which these would
+    # be allowed.
     over_p99 = 0.01 * queries
     over_limit = max(allowed_late(queries + (test.more or 0)), 1)
     over_deciding = queries_allowed_late(queries)

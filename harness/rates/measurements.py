@@ -171,9 +171,10 @@ class Measurements:
         The probe is long enough for the number of running queries to settle, which takes several times an answer's
         latency.
         """
-        # The last probe shows the latency. If it was an overload, answers at `rate` are faster: their latency
-        # is at most that of an answer whose TTFT and TPOT are just at their limits.
-        longest_latency_ms = self.goal.ttft_ms + self.goal.tpot_ms * self.server.sharing.tokens
+        # The last probe shows the latency. If it was an overload, answers at `rate` take less time: they keep the
+        # limits of TTFT and TPOT.
+        tokens_of_answer = self.server.sharing.tokens
+        longest_latency_ms = self.goal.ttft_ms + self.goal.tpot_ms * tokens_of_answer
         latency_s = min(self.last.latency_ms.p50 or 0.0, longest_latency_ms) / 1000
         settled_s = max(CONFIRMING_S, SETTLED * latency_s)
         # A probe must have the queries that early stopping needs, but takes no longer than the full test itself.
@@ -229,9 +230,10 @@ def rate_on_line(low: tuple[float, float], high: tuple[float, float], share: flo
 
 
 def points_of_line(points: Sequence[tuple[float, float]]) -> tuple[tuple[float, float], tuple[float, float]]:
-    """Return the two points, lower rate first, whose line leads to the rate at which a test would imply that same rate.
+    """Return two of the points, the lower rate first, through which a line leads to the wanted rate.
 
-    A point is a test's rate and the rate that the test implies. There are two or more.
+    A point is a test's rate and the rate that the test implies. At the wanted rate, both are equal. There are two or
+    more points.
     """
     too_low = [(rate, implied) for rate, implied in points if implied >= rate]
     too_high = [(rate, implied) for rate, implied in points if implied < rate]

@@ -98,19 +98,21 @@ def speed_after_test(model: EngineModel, rate: float, p99: TimeLimits, limits: T
     """Return the speed of the server relative to the model, from the p99 times that a test measured at `rate`.
 
     A server of speed s does everything s times as fast: its p99 at `rate` is the model's p99 at `rate` / s, divided by
-    s. An infinite time in `p99` is ignored. `test` has the length of that test.
+    s. Wanted is the speed with which that is the measured p99. An infinite time in `p99` is ignored. `test` has the
+    length of that test.
     """
 
     def share_of(modelled_rate: float) -> float:
-        """Return the p99 at `rate` of a server with the speed `rate` / `modelled_rate`, as a share of the measured p99.
+        """Return the p99 of a server with the speed `rate` / `modelled_rate`, as a share of the measured p99.
 
         Of the shares for waits and for answers, the lower counts: by that one, the server is slower.
         """
-        one_over_speed = modelled_rate / rate
+        speed = rate / modelled_rate
         simulated = zip(model.simulate(modelled_rate, test, limits), p99, strict=True)
-        return min(one_over_speed * times.measured_p99_s / p99_s for times, p99_s in simulated if p99_s < inf)
+        return min(times.measured_p99_s / speed / p99_s for times, p99_s in simulated if p99_s < inf)
 
-    # If the server is slower than the model, the modelled rate may be beyond the model's capacity.
+    # The search is for the modelled rate, which gives the speed. If the server is slower than the model, this rate may
+    # be beyond the model's capacity.
     highest_modelled_rate = MOST_OVERLOAD_RATIO * model.capped_capacity
     first_modelled_rate = min(rate, model.capped_capacity)
     return rate / rate_at_limit(share_of, highest_modelled_rate, first_modelled_rate)
@@ -125,7 +127,7 @@ def rate_after_test(
     test's length.
     """
     measured_speed = speed_after_test(model, rate, p99, limits, test)
-    speed = min(measured_speed, MOST_SPEED_RATIO)  # A low p99 may be chance, and makes the server hardly faster.
+    speed = min(measured_speed, MOST_SPEED_RATIO)  # A low p99 may be chance, so it counts for little.
     # A server of speed s does everything s times as fast as the model. So it keeps its limits at s times the rate at
     # which the model keeps limits that are s times as long.
     limits_of_model = TimeLimits(speed * limits.wait_s, speed * limits.answer_s)

@@ -114,7 +114,7 @@ def estimate_of(
     """
     ranges, doubts = ranges_of(measurements, goals_by_name)
     capacity = capacity_error = rate = suggested_cap = None
-    if measurements.has_queue:
+    if measurements.has_queue:  # A probe had enough queries to show how the server works.
         server = measurements.server
         if server.capacity < inf:  # Infinity stands for an unknown capacity.
             capacity = server.capacity
@@ -256,7 +256,7 @@ class RateRange(NamedTuple):
         if not rate:  # No rate keeps the limits.
             return cls(0.0, 0.0)
         rate_by_last_probe = measurements.implied_rate(last_probe)
-        if candidate.is_limit_unknown or rate_by_last_probe == inf:
+        if candidate.is_limit_unknown or rate_by_last_probe == inf:  # The range has no upper end.
             return cls(rate, None)
         if not measurements.is_candidate_probed:  # There is no probe at the candidate.
             return cls.by_overload(measurements, rate)

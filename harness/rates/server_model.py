@@ -81,8 +81,8 @@ class ServerModel(NamedTuple):
             return inf
         measured_rate = self.saturated.completed
         # In the saturated test, all answers begin and end together, and the server completes 3 to 9 % more than usual
-        # (an H200, Interactive). So the rate is limited to what follows from an answer's usual time beside so many
-        # others. `sharing` is the test that shows how much running answers slow each other down.
+        # (an H200, Interactive). So the rate is limited to what follows from the usual time of an answer beside as many
+        # others.
         other_requests = self.running_at_cap - 1
         added_by_each_s = 1 / self.sharing_capacity
         usual_answer_s = self.lone_answer_s + other_requests * added_by_each_s
@@ -119,6 +119,7 @@ class ServerModel(NamedTuple):
         ttft_share, tpot_share = shares
         limits = self.limits(goal)
         answer_s = tpot_share * goal.tpot_ms / 1000 * self.sharing.tokens  # TPOT's p99, for all tokens of an answer
+        # A p99 that tells nothing about the server is infinite.
         p99 = TimeLimits(
             wait_s=telling_p99_s(self.waited_s(ttft_share, goal), limits.wait_s),
             answer_s=telling_p99_s(answer_s, limits.answer_s),

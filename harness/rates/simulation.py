@@ -149,11 +149,11 @@ class Simulation:
         answer_steps = model.answer_steps(self.seconds, limits)
         self.answer_steps = answer_steps
         self.lone_step_s = model.lone_s / answer_steps  # what a step takes if one query runs
-        # A query's work takes 1 / capacity seconds: a part at its beginning for its prompt, the rest spread over the
-        # steps of its answer. So each other query makes a step longer by `added_step_s`.
+        # A query is work of 1 / capacity seconds for the engine: a part at the beginning for its prompt, the rest in
+        # equal parts in the steps of its answer. So each other query makes a step longer by `added_step_s`.
         self.prompt_work_s = model.prompt_share / model.capacity
         self.added_step_s = (1 - model.prompt_share) / model.capacity / answer_steps
-        self.least_step_s = self.seconds / MOST_SHORT_STEPS
+        self.least_step_s = self.seconds / MOST_SHORT_STEPS  # Very short answers would take too many steps.
         tests = self.arrivals.tests
         running = min(rate * model.lone_s, model.most_running)
         self.running, self.waiting = np.full(tests, running), np.zeros(tests)

@@ -378,7 +378,8 @@ def load_cautions(summary: Summary, test: Outcome) -> Iterator[str]:
     busy_levels = [level.text for level in summary.levels if Doubt.BUSY in level.doubts]
     if busy_levels:
         text = f"other programs ran during the tests with {', '.join(busy_levels)}, so those tests do not count"
-        # The result's test had no load, so the summary has only the load of levels that were faster within the limits.
+        # No other programs ran during the result's test, so the summary has only those that ran during the tests of
+        # faster levels within the limits.
         was_faster_level_busy = bool(summary.background_load)
         if was_faster_level_busy:
             text += f"; one of them may be the best, so {NOT_TO_PASS_ON}"

@@ -27,9 +27,9 @@ class ComparedRun(NamedTuple):
 
     @property
     def comparable(self) -> Comparable:
-        """What another run must share to be compared with this one. Any flaw of a run forbids the comparison.
+        """What another run must share to be compared with this one, and what keeps it from being compared at all.
 
-        The tests add the load of other programs, the flaws of the figures, and the rate.
+        To the settings, the tests add the rate, the load of other programs and the flaws of the figures.
         """
         result, system = self.summary.result, self.summary.system
         machine: dict[str, object] = {"gpus": system.gpus}

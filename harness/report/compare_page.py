@@ -194,7 +194,8 @@ def comparison_answer(runs: Runs, answers: AnswerPair | None) -> ComparisonAnswe
     if are_of_two_sides(comparable_runs, runs):  # A comparison of speeds needs two sides.
         speed = speed_finding(comparable_runs)
         return ComparisonAnswer(speed.text or NOTHING_TO_COMPARE, lines, has_interval=speed.has_interval)
-    if differ_only_in_load(runs):  # The load is known, so the interval of the change is made wide enough for it.
+    if differ_only_in_background_load(runs):
+        # What other programs used is known, so the interval of the change is made wide enough for it.
         speed = speed_finding(runs)
         title = f"{speed.text}; {others_cpu_text(runs)}"
         return ComparisonAnswer(title, tone="careful", has_interval=speed.has_interval)
@@ -224,7 +225,7 @@ def not_comparable_lines(reference: str, reasons_by_letter: Mapping[str, str]) -
     return lines
 
 
-def differ_only_in_load(runs: Runs) -> bool:
+def differ_only_in_background_load(runs: Runs) -> bool:
     """Tell whether the runs differ from the first one in nothing but, at most, a known load of other programs."""
     first, *rest = runs
     if not compare.is_load_known(runs) or not all(run.is_measured for run in runs):

@@ -339,7 +339,7 @@ class LoadPicture(NamedTuple):
             limits=limits,
             axes=axes,
             across=across,
-            title_load=place_of_result(loads, summary),
+            title_load=place_of_result(loads, summary),  # an index in `loads`
             points=known_percentiles(loads, kinds),
             summary=summary,
         )

@@ -70,7 +70,8 @@ class Matrix(NamedTuple):
             cells += cells_of(summary, axes)
         cells.sort(key=order)
         names = [name for name in ROW_NAMES if name not in axes and tells_apart(cells, name)]
-        metrics = [metric for metric in metrics_of(place_of(axes)) if is_measured(cells, metric)]
+        metrics_of_table = metrics_of(place_of(axes))  # as metrics.csv has them
+        metrics = [metric for metric in metrics_of_table if is_measured(cells, metric)]
         return cls(" and ".join(axes), [*axes, *names], cells, metrics, reference)
 
     def table(self) -> Table:

@@ -155,7 +155,7 @@ class Change(NamedTuple):
         if change.effect == "equal":
             reach_percent = round(100 * change.reach, 1) or 0.1  # never "within 0 %"
             return f"equal within {number(reach_percent, 2)} % ({self.basis})"
-        if not change.has_interval:
+        if not change.has_interval:  # On a busy machine, few pairs of tests have none: it would be too narrow.
             return (
                 f"not known to be {more} or {less}: {change.signed} on a busy machine, {self.basis}; "
                 f"an interval needs at least {FEWEST_PAIRS}"

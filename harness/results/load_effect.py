@@ -38,7 +38,7 @@ class LoadEffect(FrozenModel):
         return self.low_percent <= 0 and self.high_percent < NEGLIGIBLE_PERCENT
 
     def __str__(self) -> str:
-        """Return the effect in words."""
+        """Return in words what the other programs cost. The sentence follows one that names them."""
         if self.is_clear:
             interval = f"{number(self.low_percent, 2)} to {number(self.high_percent, 2)} %"
             return f"the speed followed their load: they cost {number(self.lost_percent, 2)} % of it ({interval})"

@@ -237,7 +237,7 @@ class Outcome(FrozenModel):
             if self.over:  # TTFT, TPOT or both
                 over_text = "both" if len(self.over) > 1 else self.over[0]
             return LatencyVerdict(f"over: {over_text}", "bad")
-        if self.background_load:  # The machine was busy, so the limits may have been kept or missed by chance.
+        if self.background_load:  # The machine was busy, so the limits may have been kept by chance.
             return LatencyVerdict("not judged", "careful")
         if self.over_in:  # The tests of this load together are within the limits, but single tests were not.
             return LatencyVerdict(f"within; {self.over_in}", "good")

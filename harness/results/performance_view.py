@@ -90,7 +90,7 @@ def outcome_fields(data: Any) -> Any:
         "trend": steady.get("trend"),
         "is_buffered": bool(dict_or_empty(data, "server").get("is_buffered")),
         "disagreements": data.get("disagreements", ()),
-        # Files name it "others", and the class Outcome names it background_load.
+        # The stored name of Outcome.background_load.
         "others": data.get("others", data.get("background_load", ())),
         "details": {**part_of(data, DETAIL_KEYS), "whole": whole, "machine": part_of(data, MACHINE_KEYS)},
     }

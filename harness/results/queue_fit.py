@@ -228,7 +228,7 @@ def fit_answers(first_token: "Array", done: "Array", prompt_tokens: "Array", lat
     prompt_share = 0.0  # the share of a request's work that is its prompt's
     if other_request_s > 0:
         prompt_share = other_prompt_s / other_request_s
-    # How many requests' work was done meanwhile: a request counts by the shares of its answer and of its prompt.
+    # How many requests' work was done meanwhile: of a request's work, `prompt_share` is its prompt's.
     other_requests = (1 - prompt_share) * other_answers + prompt_share * other_prompts
     fitted_s = terms @ (token_s, other_answer_s, other_prompt_s)
     ratio = answer_s[is_used] / np.maximum(fitted_s, INSTANT_S)  # of the measured time to the fitted time

@@ -176,7 +176,10 @@ class Summary(File):
 
     @property
     def tests(self) -> list[Outcome]:
-        """The tests of a search or a curve, with the full tests before the run's own, by load. Empty without either."""
+        """The tests of a search or a curve, and the full tests before the run's own one, sorted by load.
+
+        Empty if the run has no search and no curve.
+        """
         if not self.run.search:
             return []
         earlier_full_tests = self.run.attempts or []

@@ -252,8 +252,8 @@ def what_ran_out(
 
 
 def cost_of(test: TestRun, plan: Plan) -> Cost | None:
-    """Return the cost of a test's tokens and requests; None without a price. If a steady part counts, its speeds do."""
-    counted = test.counted_result
+    """Return the cost of a test's tokens and requests; None without a price."""
+    counted = test.counted_result  # At a fixed concurrency, its speeds are those of the steady part alone.
     total_tokens_per_sec = test.total_tokens_per_sec
     if test.window and test.window.requests:
         total_tokens_per_sec = test.window.total_tokens_per_sec

@@ -175,9 +175,10 @@ def plan_at_level(bench: Bench, level: int) -> Plan:
 
 
 def run_level(bench: Bench, level: int) -> Outcome | None:
-    """Test a level (a number of requests in flight) briefly, and return the outcome of all its tests so far.
+    """Test a level (a number of requests in flight) briefly, and return its outcome.
 
-    None if the server refuses requests, because so many are in flight.
+    If the level was tested before, `bench.test` joins the outcomes. None if the server refuses requests, because so
+    many are in flight.
     """
     # The trial sends the load without LoadGen, to measure the rate.
     # As a probe, the trial does not fail if the server refuses requests.

@@ -80,7 +80,7 @@ class RunFolder(NamedTuple):
         try:
             self.set_status(status, reason)
         except OSError:  # The disk is full, or the file cannot be replaced for another reason.
-            # The bytes of the earlier status are overwritten. The reason is cut, so that the new status fits into them.
+            # The new status is written over the earlier one, which was padded for this. The reason is cut to fit.
             content = self.status_json(status, reason[:REASON_CHARACTERS]).encode()
             with (self.path / "status.json").open("r+b") as file:
                 file.write(content[:STATUS_BYTES])

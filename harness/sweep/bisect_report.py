@@ -108,7 +108,8 @@ def not_reproduced(findings: BisectFindings, good: StepFinding, bad: StepFinding
 def size_of(findings: BisectFindings, step: StepFinding) -> str:
     """Return in words how much faster or slower a step is than GOOD, with the interval of the change.
 
-    A step is an experiment with some of BAD's values in place of GOOD's; BAD itself has all of them.
+    A step is an experiment with some of BAD's values in place of GOOD's; BAD itself has all of them. The step is one
+    that did not fail. If it is judged by its answers, it is only "not worse".
     """
     metric = step.condition.metric
     change = change_of(findings, step)

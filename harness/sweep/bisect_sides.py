@@ -135,6 +135,7 @@ def check_good(word: str, results_dir: Path, conditions: Sequence[Condition]) ->
     summary = compare.read_run(folder).summary
     has_answers = any(condition.is_of_answers for condition in conditions)
     has_speed = any(not condition.is_of_answers for condition in conditions)
+    # If a condition is on answers, it judges them itself, and the gate does not decide.
     if summary.gate == "FAIL" and not has_answers:
         raise UsageError(f"--bisect: {word} failed its accuracy gate: only BAD may; give another run as GOOD.")
     if summary.result and summary.result.valid is False and has_speed:
@@ -172,6 +173,7 @@ def testable_differences(good: Side, bad: Side) -> list[SideDifference]:
     changes = []
     for name in RunConfig.flags_by_effect("answers", "speed"):
         before, after = good.settings.get(name), bad.settings.get(name)
+        # The items of SPLIT_SETTINGS are compared one by one below.
         is_left_out = name in SPLIT_SETTINGS or name in MODEL_SETTINGS or name in UNBISECTED
         # A setting that a side does not give has its default there, so the values in effect are compared.
         if not is_left_out and value_of(good, name) != value_of(bad, name):

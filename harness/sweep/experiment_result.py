@@ -128,7 +128,7 @@ class ExperimentResult:
         if not count:
             return ""
         reasons = [*greatest_load(self.complete), *flaws_of(self.complete)]
-        # A run with neither load nor flaws is left out only if it has no baseline run to be compared with.
+        # A run with neither load nor flaws is left out only if no run of the baseline in its round can be compared.
         reason = "; ".join(reasons) or "the baseline's of the same round does not count"
         return f"{count} of {plural(len(self.done), 'run')} of {self.name}: {reason}"
 

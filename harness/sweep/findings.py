@@ -151,8 +151,9 @@ class SweepReport:
         pairs_have_ratios = len(result.ratios(metric)) == len(result.values(metric))
         if not pairs_have_ratios:  # A pair of values has no ratio if one of them is not above 0.
             return None
-        if metric is not result.metric:  # The experiment is ranked by another metric, of which it has the change.
+        if metric is not result.metric:
             return self.changes(metric).get(result.name)
+        # The result itself has the change of the metric by which experiments are ranked.
         if result.change and result.background_load:
             return result.on_busy_machine(result.change, metric)
         return result.change

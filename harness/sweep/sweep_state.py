@@ -183,8 +183,11 @@ class SweepState:
         return bool(self.finalists)
 
     def add_capped(self, results: Results) -> bool:
-        """Add the best estimate with a cap on running requests to the experiments, and tell whether it is a new one."""
-        # `kept` is the content of sweep.json, which has the capped estimate already if the sweep was resumed.
+        """Add the experiment with the best estimate once more, with a cap on running requests.
+
+        Return False if there is none to add, or if it was added before.
+        """
+        # `kept` is the content of sweep.json, which has the capped experiment already if the sweep was resumed.
         capped = self.kept.capped or cap_fastest(results)
         if capped is None or capped in self.chosen:
             return False
@@ -216,9 +219,9 @@ class SweepState:
         return min(asked_s, max(SHORTEST_FULL_TEST_S, fitting_s))
 
     def left(self) -> list[str]:
-        """Return the names of the jobs that the time limit left out.
+        """Return the names of the jobs that the time limit left out: "finalists" if only the runs of these were.
 
-        If it is none of the planned jobs, it was the runs of the finalists, which are planned last: "finalists".
+        The baseline's jobs are not named, since they only serve the others.
         """
         labels = []
         whole_machine = Lane()  # Any lane would do: the jobs other than the baseline's do not depend on it.

@@ -60,9 +60,9 @@ def with_request_set(library: Library, **description: Unpack[SetDescription]) ->
         longest += SALT_TOKENS
     request_set = RequestSet(
         longest=longest,
-        max_new_tokens=max(library.new_tokens or ()),
-        # Turns of a conversation belong together, and so do the requests of a trace. If samples do, a test must send
-        # each of them equally often.
+        max_new_tokens=max(library.new_tokens or ()),  # Workloads with a RequestSet always have `new_tokens`.
+        # The turns of a conversation belong together, and so do the requests of a trace. A test then sends each sample
+        # equally often.
         whole_rounds=bool(library.conversations or library.arrivals),
         **description,
     )
