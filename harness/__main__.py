@@ -32,6 +32,7 @@ class Application(Group):
     """All sub-commands; the module of one is imported when it is called."""
 
     def about(self) -> Mapping[str, str]:
+        """Return a line on each sub-command, by its name."""
         return COMMANDS
 
     def list_commands(self, ctx: "Context") -> list[str]:
@@ -50,9 +51,9 @@ def command_of(name: str) -> Command | Group:
 
 
 def main(name: str = "") -> NoReturn:
-    """Runs the sub-command `name`, or the one that the first word of the command line names; its flags follow."""
+    """Run the sub-command `name`, or the one that the first word of the command line names; its flags follow."""
     if name:
-        start(command_of(name))
+        start(command_of(name))  # The process ends with it.
     start(Application(help="Llama-3.1-8B by MLPerf's rules.", context_settings=HELP), PROGRAM_NAME)
 
 

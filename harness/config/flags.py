@@ -231,7 +231,7 @@ def has_unusual_digits(value: object) -> bool:
 
 
 def flag_of(info: FieldInfo) -> Flag:
-    """Return the Flag with which a field of settings was declared. Its topic is empty if the field is no flag."""
+    """Return the Flag with which a field of settings was declared. Its panel is empty if the field is no flag."""
     extra = info.json_schema_extra
     if isinstance(extra, dict):
         flag: object = extra.get("flag")

@@ -49,7 +49,9 @@ class JudgedPlan(Protocol):
     def request_set(self) -> workload.RequestSet | None: ...
 
     @property
-    def unproven_args(self) -> str: ...
+    def unproven_args(self) -> str:
+        """The engine arguments that may change the model's answers, with commas; empty if there are none."""
+        ...
 
 
 # The beginning of each deviation's text, with the deviation's name. Files of format 5 or older hold only the text.

@@ -121,7 +121,7 @@ def model(name: str) -> ModelSpec:
     """Return the facts about a model, given its short name, a folder or a hub repository.
 
     A folder that was quantized from a model with a short name has the facts of that model, except its path. Any other
-    folder or repository has only its path, and MLPerf's own data and context.
+    folder or repository has the defaults of ModelSpec.
     """
     if name in MODELS:
         return MODELS[name]

@@ -47,7 +47,9 @@ class LoadConfig(Protocol):
     """The settings of a run that its load depends on."""
 
     @property
-    def min_duration(self) -> float | str: ...
+    def min_duration(self) -> float | str:
+        """The minimum duration in seconds, or "auto"."""
+        ...
 
     @property
     def quick(self) -> bool: ...
@@ -109,7 +111,7 @@ class LoadPattern:
     is_full = False  # between ramp and drain, as many requests are in flight as the client or the engine takes
     is_timed_by_client = False  # the client sends and times the requests, all of which are one query for LoadGen
 
-    def number(self, plan: Load) -> float | None:
+    def planned_load(self, plan: Load) -> float | None:
         """Return the load, in `unit`. None if it is not known yet."""
         return plan.target_qps
 
@@ -117,7 +119,7 @@ class LoadPattern:
         """Return the fewest queries of a performance test: each sample once, unless the pattern says otherwise."""
         return plan.samples
 
-    def queries(self, plan: Load) -> int | None:
+    def planned_samples(self, plan: Load) -> int | None:
         """Return roughly how many samples LoadGen will issue one after the other, or None if that is not known yet.
 
         Here it is None, for a pattern that issues all samples at once. Any other pattern overrides this.
@@ -129,17 +131,17 @@ class LoadPattern:
 
         None if the queries or the rate are not known yet.
         """
-        queries = self.queries(plan)
+        queries = self.planned_samples(plan)  # A query of these patterns is one sample.
         if not queries or not plan.target_qps:
             return None
         return queries, queries / plan.target_qps
 
-    def progress(self, plan: Load) -> tuple[int | None, float]:
+    def work_to_count(self, plan: Load) -> tuple[int | None, float]:
         """Return the samples that the live line counts up to, and the shortest duration of the test in seconds.
 
         The number of samples is None if all are issued at once. The duration is 0 if the settings do not give it.
         """
-        queries, duration_s = self.queries(plan), 0.0
+        queries, duration_s = self.planned_samples(plan), 0.0
         if self.is_rated and queries and plan.target_qps:  # Only at a rate the last query is sent at a known time.
             duration_s = queries / plan.target_qps
         return queries, duration_s
@@ -242,8 +244,8 @@ class Poisson(LoadPattern):
             return 1
         return plan.samples
 
-    def queries(self, plan: Load) -> int | None:
-        """Return how many queries a test has at its rate. None if the rate is not known yet."""
+    def planned_samples(self, plan: Load) -> int | None:
+        """Return how many queries, of one sample each, a test has at its rate. None if the rate is not known yet."""
         return None if plan.target_qps is None else self.planned_queries(plan)
 
     def planned_queries(self, plan: Load) -> int:
@@ -274,10 +276,10 @@ class Sequential(LoadPattern):
     named_rate = "none"
     is_paced = True
 
-    def number(self, plan: Load) -> float | None:
+    def planned_load(self, plan: Load) -> float | None:
         return plan.samples_per_query
 
-    def queries(self, plan: Load) -> int | None:
+    def planned_samples(self, plan: Load) -> int | None:
         """Return roughly how many samples LoadGen issues: whole passes of the samples, at least two.
 
         They last for the minimum duration even if a query takes only half the expected time.
@@ -293,7 +295,7 @@ class Sequential(LoadPattern):
 
         None if the expected time is not known yet.
         """
-        samples = self.queries(plan)
+        samples = self.planned_samples(plan)
         if not samples or not plan.expected_latency_ms:
             return None
         queries = samples // plan.samples_per_query
@@ -309,7 +311,7 @@ class Batched(Sequential):
         """Return the fewest queries that LoadGen needs to judge the p90."""
         return SURE_P90_QUERIES
 
-    def queries(self, plan: Load) -> int | None:
+    def planned_samples(self, plan: Load) -> int | None:
         """Return enough samples for the minimum duration if a query takes the expected time, and to judge the p90."""
         queries_in_time = ceil(1000 * plan.min_duration_s / (plan.expected_latency_ms or inf))
         return plan.samples_per_query * max(SURE_P90_QUERIES, queries_in_time)
@@ -331,15 +333,16 @@ class ClosedLoop(LoadPattern):
     defaults: ClassVar = {"concurrency": "auto"}
     is_full = is_timed_by_client = True
 
-    def number(self, plan: Load) -> float | None:
+    def planned_load(self, plan: Load) -> float | None:
+        """Return the number of requests in flight. None if it is not known yet."""
         return plan.concurrency
 
     def min_queries(self, plan: Load) -> int:
         """Return the fewest queries: enough waves of requests, enough to judge the p90, and the plan's own minimum."""
         return max(WAVES * (plan.concurrency or 1), SURE_P90_QUERIES, plan.fewest_queries)
 
-    def queries(self, plan: Load) -> int | None:
-        """Return how many queries LoadGen should issue, with a reserve, so that the client does not run out of them.
+    def planned_samples(self, plan: Load) -> int | None:
+        """Return how many samples LoadGen should issue, with a reserve, so that the client does not run out of them.
 
         None if the rate is not known yet.
         """
@@ -357,7 +360,7 @@ class ClosedLoop(LoadPattern):
         queries = max(self.min_queries(plan), ceil(plan.min_duration_s * plan.target_qps))
         return queries, queries / plan.target_qps
 
-    def progress(self, plan: Load) -> tuple[int | None, float]:
+    def work_to_count(self, plan: Load) -> tuple[int | None, float]:
         """Return the fewest queries and the minimum duration: the test ends once it has had both."""
         return self.min_queries(plan), plan.min_duration_s
 
@@ -385,8 +388,8 @@ class Schedule(LoadPattern):
     def min_queries(self, plan: Load) -> int:
         return plan.schedule_length
 
-    def queries(self, plan: Load) -> int | None:
-        """Return the number of queries in the schedule. None if the rate, and so the schedule, is not known yet."""
+    def planned_samples(self, plan: Load) -> int | None:
+        """Return the number of requests in the schedule. None if the rate, and so the schedule, is not known yet."""
         return plan.schedule_length if plan.target_qps is not None else None
 
     def settings(self, plan: Load) -> LoadGenSettingValues:

@@ -178,9 +178,9 @@ class Plan(Load):
         return self.pattern.pass_queries(self)
 
     @property
-    def queries(self) -> int | None:
+    def planned_samples(self) -> int | None:
         """Roughly how many samples LoadGen will issue one after the other. None if all at once, or not known yet."""
-        return self.pattern.queries(self)
+        return self.pattern.planned_samples(self)
 
     @property
     def length(self) -> str:
@@ -201,12 +201,12 @@ class Plan(Load):
         None if it has enough, or if their number is not known or not judged.
         """
         is_judged = isinstance(self.pattern, Poisson) and self.config.mode != "accuracy"
-        if not (is_judged and self.queries and self.queries < SURE_QUERIES):
+        if not (is_judged and self.planned_samples and self.planned_samples < SURE_QUERIES):
             return None
         rate = self.target_qps or 1.0  # The queries are known, so the rate is, too.
         seconds = SURE_QUERIES / rate
         return (
-            f"{self.queries:,} queries cannot be VALID: LoadGen needs {SURE_QUERIES}, "
+            f"{self.planned_samples:,} queries cannot be VALID: LoadGen needs {SURE_QUERIES}, "
             f"{seconds:.0f} s at {number(self.target_qps)} queries/s; leave --min-duration on auto"
         )
 
@@ -289,7 +289,7 @@ class Plan(Load):
             text += f" and {queries:,} queries, {duration_text(seconds_at_1_qps)} at 1 query/s"
         return TestPart("performance test", text, self.min_duration_s, bound="at least ")
 
-    def total(self, before: TestPart | None = None, start: str = "from here on") -> str:
+    def duration_line(self, before: TestPart | None = None, start: str = "from here on") -> str:
         """Return the parts of a run in one line, with the sum of their times. `start` says from when on, in words.
 
         `before` is a part that comes before the performance test, such as a trial; None if there is none.

@@ -81,7 +81,8 @@ class Command(TyperCommand):
         With --help-all, prints the whole help and ends the command. Raises UsageError for a value that the command
         cannot use.
         """
-        if HELP_ALL in args and self.basic:
+        has_brief_help = bool(self.basic)  # Without one, -h shows all flags, and there is no --help-all.
+        if HELP_ALL in args and has_brief_help:
             print(self.page(ctx, self.parameters, brief=False), end="")
             ctx.exit()
         renamed_words = list(self.rename_flags(args))
@@ -136,7 +137,7 @@ class Command(TyperCommand):
         return "\n\n".join(blocks) + "\n"
 
     def usage(self, command_path: str) -> str:
-        """Return the first line of the help: the command and its operands."""
+        """Return the first line of the help: the command, the operands that Typer does not know, and those it does."""
         arguments = [str(parameter.metavar) for parameter in self.params if isinstance(parameter, TyperArgument)]
         return joined_text(" ", "usage:", command_path, self.operands, *arguments, "[FLAGS]")
 

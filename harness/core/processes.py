@@ -16,7 +16,7 @@ import psutil
 
 from harness.core import guard, interrupts, locations
 from harness.core.secrets import hide_word
-from harness.core.software import PROGRAM_NAME, is_installed, module_words
+from harness.core.software import PROGRAM_NAME, module_words, was_called_by_name
 
 GROUP_GRACE_S = 20.0  # between SIGTERM and SIGKILL to a command, which first ends its own engine
 CHILDREN_GRACE_S = 1.0  # between SIGTERM and SIGKILL to child processes
@@ -99,18 +99,19 @@ def program_words() -> list[str]:
     """Return the first words of this command's line, which name the program.
 
     They are the installed program's name, or `python` with the file that was called, as a path from the current folder.
+    A program that imports this one may have put its own words in place of the file.
     """
-    if is_installed():
+    if was_called_by_name():
         return [PROGRAM_NAME]
     file = sys.argv[0]
     if os.path.exists(file):
         return ["python", hide_word(os.path.relpath(file))]
-    return file.split()  # Another program imports this one, and has put its own words in place of a file.
+    return file.split()  # the words of a program that imports this one
 
 
 def command_of(name: str) -> str:
     """Return how to type another command of this program: as the installed program, a file of the checkout, or `-m`."""
-    if is_installed():
+    if was_called_by_name():
         return f"{PROGRAM_NAME} {name}"
     if (locations.CHECKOUT / f"{name}.py").exists():
         return f"python {name}.py"

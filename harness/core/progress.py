@@ -99,7 +99,7 @@ class Display:
         self.tick()
 
     def leave_line(self, text: str) -> None:
-        """Print a line about the stage that just ended. On a terminal it replaces the line with its duration."""
+        """Print a line about the stage that just ended, instead of the one with its name and duration."""
         self._has_line = True
         self.say(f"{time.strftime('%H:%M:%S')} {text}", style="green")
 

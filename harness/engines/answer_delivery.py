@@ -191,7 +191,8 @@ class ServerUse(schema.FrozenModel):
     @property
     def is_buffered(self) -> bool:
         """Tell whether a buffer held back half of the answers or more, so that TTFT and TPOT are not the engine's."""
-        return self.messages > 0 and 2 * self.bundled >= self.answers
+        was_streamed = self.messages > 0
+        return was_streamed and 2 * self.bundled >= self.answers
 
     @property
     def disagreements(self) -> Iterator[str]:

@@ -66,7 +66,7 @@ class AnswerReading:
         return self.first
 
     def take_whole(self, piece: CompletionChunk) -> None:
-        """Take an answer that came whole, in one document instead of a stream. It has no first tokens of its own."""
+        """Take an answer that came whole, in one document instead of a stream, so that no first token is timed."""
         self.pieces.append(piece)
         self.usage, self.has_text = piece.usage, self._has_tokens(piece)
 

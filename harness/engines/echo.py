@@ -37,6 +37,7 @@ class Echo(protocol.Engine):
     concurrency = 256
 
     def __init__(self, sampling: protocol.Sampling, **times: float) -> None:
+        """Prepare the engine. `times` are the delays in seconds that it imitates, by the names of TIME_ARGUMENTS."""
         super().__init__({**times}, sampling)
         self.times = times
 

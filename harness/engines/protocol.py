@@ -19,6 +19,7 @@ class MessagePrompt(list[int]):
     """
 
     def __init__(self, tokens: Sequence[int], messages: Sequence[Mapping[str, str]], salt: Sequence[int] = ()) -> None:
+        """Keep the messages beside their token ids. `salt` are random tokens that make the prompt unlike any other."""
         super().__init__(tokens)
         self.messages, self.salt = tuple(messages), tuple(salt)
 

@@ -138,7 +138,7 @@ class VLLM(Engine):
         from vllm.v1.engine.async_llm import AsyncLLM
 
         self.version = vllm.__version__
-        if self._lacks_amx():
+        if self._leaves_amx_unused():
             self.cautions.append(AMX_WARNING)
         # Nobody looks at an answer between its first token and its end. With an interval as long as the longest answer,
         # vLLM gives two outputs: one at the first token, and one at the end. The user's own arguments replace both.
@@ -166,7 +166,7 @@ class VLLM(Engine):
         except Exception as error:
             raise EngineError(f"vLLM did not start: {first_line(error)}") from error
 
-    def _lacks_amx(self) -> bool:
+    def _leaves_amx_unused(self) -> bool:
         """Return whether the CPU has a matrix unit (AMX), but the workers will not ask for it.
 
         This program's worker extension asks for it. A class of the user's own takes the place of this extension.

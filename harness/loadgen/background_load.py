@@ -266,7 +266,8 @@ class CpuReading(NamedTuple):
 
         Not below 0, which the difference may be since the parts of a reading are taken one after the other.
         """
-        others_s = self.busy_s - earlier.busy_s - sum(self.used_since(earlier).values())
+        own_s = sum(self.used_since(earlier).values())  # of this program's processes
+        others_s = self.busy_s - earlier.busy_s - own_s
         return max(0.0, others_s / (self.time_s - earlier.time_s))
 
 

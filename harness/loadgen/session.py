@@ -63,7 +63,7 @@ def query_count(mode: Test, plan: Plan) -> int | None:
             return plan.samples
         case "test06":  # MLPerf's audit settings decide how many queries there are.
             return None
-    return plan.queries
+    return plan.planned_samples
 
 
 def server_use(sut: SUT, config: RunConfig, pages_before: Sequence[str], pages_after: Sequence[str]) -> ServerUse:
@@ -161,7 +161,7 @@ class LoadGenSession:
         sut = make_sut(self.engine, self.samples(plan), plan, is_timed, expected=queries or 0, is_probe=is_probe)
         shown_queries, shown_s = queries, 0.0  # what the screen counts up to
         if mode == "performance":  # The pattern decides when this test ends.
-            shown_queries, shown_s = plan.pattern.progress(plan)
+            shown_queries, shown_s = plan.pattern.work_to_count(plan)
         watch = partial(self.watch, sut, folder, shown_queries, shown_s, clock_offset())
         self.watchdog.restart_stall_timer()  # Between two tests, the engine had nothing to answer.
         with self.record_test(folder, plan, sut):

@@ -380,7 +380,7 @@ class TestRun:
 
         None for any other test, or if the test is too short to have a steady part.
         """
-        requests_at_once = self.concurrency or self.at_once  # At a fixed concurrency, the engine is not asked.
+        requests_at_once = self.concurrency or self.at_once  # fixed by the user or, in other tests, by the engine
         if not requests_at_once:
             return None
         return steady_window(self.requests, requests_at_once)

@@ -36,7 +36,7 @@ class Silence:
         """The seconds for which the mark had been the same when it was looked at last."""
         return self.looked_at - self.unchanged_since
 
-    def look(self, mark: object) -> float:
+    def seconds_unchanged(self, mark: object) -> float:
         """Note the present mark, and return for how many seconds it has been the same.
 
         The mark is anything that a living program changes. Must be called many times a second: a long pause between two
@@ -73,7 +73,7 @@ class Watchdog(Silence):
 
     def check_progress(self) -> None:
         """Raise EngineError if the engine has been silent for too long."""
-        silent_s = self.look(self.engine.last_response_at)
+        silent_s = self.seconds_unchanged(self.engine.last_response_at)
         if silent_s > self.limit_s:
             raise EngineError(
                 f"no response from {self.engine.name} for {silent_s:.0f} s: assuming it hangs. If it is only slow, "
@@ -108,7 +108,7 @@ class StartWatch(Silence):
     def check_progress(self) -> None:
         """Raise EngineError if the engine's log has not grown for too long. A log that does not exist has no bytes."""
         size = self.log.stat().st_size if self.log.exists() else 0
-        if self.look(size) > self.timeout_s:
+        if self.seconds_unchanged(size) > self.timeout_s:
             raise EngineError(
                 f"the engine has printed nothing for {self.timeout_s:.0f} s while starting: assuming it hangs"
             )

@@ -129,7 +129,7 @@ class Bench:
         self.run.save()
 
     def probe(self, candidate: Candidate) -> Outcome:
-        """Probe a rate. A refusal by a full server is a measurement, not an error."""
+        """Probe a rate. The outcome of a server that refuses requests because it is full says so; it is no error."""
         return self.test(at_rate(self.plan, candidate.rate, candidate.seconds), candidate.reason)
 
     def test(self, short: Plan, reason: str = "") -> Outcome:
@@ -138,7 +138,7 @@ class Bench:
         `short` is the run's plan with another load and a short length. `reason` says on the screen why the test runs.
         """
         session = self.session
-        load = number(short.pattern.number(short))  # the rate, the concurrency or the like, as text
+        load = number(short.pattern.planned_load(short))  # the rate, the concurrency or the like, as text
         folder = new_folder(session.folder.subfolder("Probes"), load)
         session.display.stage(f"probe at {load} {short.pattern.unit}, {short.length}", "load", reason)
         with self.recording_clock(folder):

@@ -309,12 +309,13 @@ def early_stopping_share(test: Outcome, goal: Goal) -> float | None:
 def passing_share(queries: int) -> float:
     """Return the largest p99, as a share of its limit, with which a test of so many queries passes early stopping.
 
-    Early stopping allows fewer queries over the limit than the 1 % that exceed the p99. So the p99 must be below the
-    limit, by as much as the tail rises from p99 to the latency that only the allowed queries exceed.
+    Early stopping allows fewer queries over the limit than the 1 % that exceed the p99, so the p99 must stay below the
+    limit. The tail is taken to be exponential: where n times fewer queries exceed a latency, it is higher by TAIL_SHARE
+    * log(n) of the limit.
     """
     over_p99 = 0.01 * queries
-    fewer_ratio = over_p99 / queries_allowed_late(queries)  # the queries over the p99 to those over that latency
-    return 1 - TAIL_SHARE * log(max(fewer_ratio, 1.0))  # The tail is taken to be exponential.
+    fewer_ratio = over_p99 / queries_allowed_late(queries)
+    return 1 - TAIL_SHARE * log(max(fewer_ratio, 1.0))
 
 
 def queries_allowed_late(queries: int) -> float:

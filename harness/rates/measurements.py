@@ -193,9 +193,10 @@ def rate_by_growth(probe: Outcome) -> float:
     queue = probe.queue
     if queue is None or not queue.has_grown or not probe.valid:
         return inf
+    completed_qps = queue.completed
     # Random gaps make the sent rate (`probe.rate`) differ from the rate that was asked for (`probe.load`). The
     # completed queries belong to the sent rate, but the result is a rate to ask for.
-    return queue.completed * probe.load / probe.rate
+    return completed_qps * probe.load / probe.rate
 
 
 def rate_on_fitted_line(points: Sequence[tuple[float, float]]) -> float | None:

@@ -87,8 +87,8 @@ def rate_at_limit(share_of: Callable[[float], float], capacity: float, rate: flo
 def rate_toward_limit(capacity: float, rate: float, share: float) -> float:
     """Return the rate at which a p99 would be at its limit, given its `share` of the limit at `rate`.
 
-    The ratio of limit to p99 is taken to fall linearly with the rate and to reach 0 at the capacity. This holds only
-    near `rate`, so the result is at least half of `rate`.
+    1 / share is taken to fall linearly with the rate, and to reach 0 at the capacity. This holds only near `rate`, so
+    the result is at least half of `rate`.
     """
     return max(capacity - (capacity - rate) * share, LEAST_RATIO * rate)
 

@@ -179,7 +179,7 @@ def capacity_share_error(measurements: Measurements) -> float:
     least LEAST_CAPACITY_ERROR and at most MOST_ERROR.
     """
     saturated = measurements.server.saturated
-    if saturated is None:  # No probe saturated the server.
+    if saturated is None:  # No probe measured the capacity, so it does not add to the error of the estimate.
         return LEAST_CAPACITY_ERROR
     return max(LEAST_CAPACITY_ERROR, min(2 * completed_error(saturated), MOST_ERROR))
 
@@ -201,7 +201,8 @@ def has_unexplained_waits(measurements: Measurements) -> bool:
     """
     last_probe = measurements.last
     ttft_share, _tpot_share = measurements.goal.shares(last_probe)
-    return measurements.is_late(last_probe) and ttft_share > LATE_SHARE
+    is_late_without_growth = measurements.is_late(last_probe)
+    return is_late_without_growth and ttft_share > LATE_SHARE
 
 
 def range_by_burst(measurements: Measurements, goal: Goal) -> tuple[float, Measured]:

@@ -95,9 +95,10 @@ class EngineModel(NamedTuple):
 
     @property
     def busiest_answer_s(self) -> float:
-        """The seconds of an answer while as many requests run as the cap allows; of a lone one if there is no cap.
+        """The seconds of an answer while as many requests run as the cap allows.
 
-        Each other request that runs meanwhile adds its own work, which takes the engine 1 / capacity seconds.
+        Each other request that runs meanwhile adds its own work, which takes the engine 1 / capacity seconds. Without a
+        cap there is no such number, and the seconds are those of a lone answer.
         """
         if self.most_running == inf:
             return self.lone_s
@@ -168,7 +169,10 @@ class Simulation:
 
     @property
     def begun(self) -> Any:
-        """How many queries began to run in each step of each test, as an array of steps by tests."""
+        """How many queries began to run in each step of each test, as an array of steps by tests.
+
+        Those that run when the test begins are left out.
+        """
         return np.array(self.all_begun[self.answer_steps :])
 
     @property

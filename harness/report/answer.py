@@ -120,9 +120,7 @@ def speed_text(summary: Summary, test: Outcome) -> str:
 
 
 def rate_text(test: Outcome) -> str:
-    """Return the rate of a test whose queries were sent at a rate, and whether both limits, TTFT and TPOT, were
-    kept.
-    """
+    """Return the rate of a VALID test whose queries were sent at a rate, and that it kept the limits, if it had any."""
     rate = f"{number(test.details.achieved_qps)} samples/s"
     if test.details.limits_ms and Doubt.BUFFERED not in test.doubts:  # A buffer's times are not the engine's.
         return f"{rate} within both limits"

@@ -347,7 +347,7 @@ class LoadPicture(NamedTuple):
     def has_kept(self, load_point: LoadPoint) -> bool:
         """Tell whether a test may be the best load and kept both the limits of its run and those of this picture."""
         test = load_point.test
-        # With own limits, the recorded reasons against a test are the limits of its run that it broke.
+        # If the user gave the limits, the recorded reasons against a test are the limits of its run that it broke.
         was_over_limits_of_run = test.has_own_limits and bool(test.reasons)
         return load_point.may_be_best and not was_over_limits_of_run and not load_point.over(self.limits)
 
@@ -405,7 +405,7 @@ class LoadPicture(NamedTuple):
 
     @property
     def rate(self) -> Measured:
-        """The requests/s that a replica answers at the best load; None if no load kept the limits.
+        """The requests/s that a replica (the tested server) answers at the best load; None if none kept the limits.
 
         None also for queries one after the other, which may have several samples.
         """

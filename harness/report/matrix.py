@@ -69,7 +69,7 @@ class Matrix(NamedTuple):
         for summary in summaries:
             cells += cells_of(summary, axes)
         cells.sort(key=order)
-        names = [name for name in ROW_NAMES if name not in axes and tells_apart(cells, name)]
+        names = [name for name in ROW_NAMES if name not in axes and is_worth_showing(cells, name)]
         metrics_of_table = metrics_of(place_of(axes))  # as metrics.csv has them
         metrics = [metric for metric in metrics_of_table if is_measured(cells, metric)]
         return cls(" and ".join(axes), [*axes, *names], cells, metrics, reference)
@@ -91,15 +91,15 @@ class Matrix(NamedTuple):
             figures = [metric.show(cell.figures[metric.name]) for metric in self.metrics]
             rows.append([*self.named(cell), *figures, remark])
             for other in self.cells:
-                if self.is_reference(other, cell):
+                if self.is_reference_of(cell, other):
                     rows.append(self.ratios(cell, other))
         labels = [metric.label for metric in self.metrics]
         return Table([*self.heads, *labels, ""], rows)
 
-    def is_reference(self, other: Cell, cell: Cell) -> bool:
-        """Tell whether `cell` has a ratio to the cell `other`.
+    def is_reference_of(self, cell: Cell, other: Cell) -> bool:
+        """Tell whether the cell `other` is the one to which `cell` has a ratio.
 
-        That is so if `other` is another cell that has the reference's label and differs only in hardware.
+        It is if it has the reference's label, and differs from `cell` only in hardware.
         """
         if not self.reference or other is cell:
             return False
@@ -168,8 +168,8 @@ class Matrix(NamedTuple):
         return Bars(f"{speed.label} by {self.title}", speed.label, rows)
 
 
-def tells_apart(cells: Sequence[Cell], name: str) -> bool:
-    """Tell whether the column `name`, one of ROW_NAMES, is worth showing: at least one cell has a value there.
+def is_worth_showing(cells: Sequence[Cell], name: str) -> bool:
+    """Tell whether a column is worth showing: at least one cell has a value there. `name` is one of ROW_NAMES.
 
     The scenario is worth showing only if there are several.
     """

@@ -55,7 +55,7 @@ def main_panel(pictures: Mapping[str, Picture]) -> Panel | None:
 def panels_of_requests(test: TestRun, result: Outcome, headline: str) -> dict[str, Sequence[Panel]]:
     """Return the panels of a test's requests, by the name of their picture: their latencies, or the tokens over time.
 
-    `headline` is the main metric of the scenario. Empty if no request has latencies of its own.
+    `headline` is the main metric of the scenario. Empty if latencies are known of the whole test alone.
     """
     has_first_tokens = result.details.whole.ttft_ms is not None
     if not has_first_tokens:

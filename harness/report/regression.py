@@ -187,7 +187,10 @@ class Sides(NamedTuple):
 
     @property
     def has_enough_runs(self) -> bool:
-        """Tell whether each side has the runs that show its own scatter, as a busy machine needs."""
+        """Tell whether each side has so many runs that they show how it scatters.
+
+        Only then can runs of a busy machine be judged.
+        """
         return min(len(self.baseline), len(self.runs)) >= FEWEST_PAIRS
 
     def on_busy_machine(self, change: Change, metric: Metric) -> Change:

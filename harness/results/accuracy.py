@@ -90,7 +90,7 @@ class Accuracy(FrozenModel):
 
     @computed_field
     def run_gen_num(self) -> int:
-        """Answers."""
+        """The number of answers, by MLPerf's name."""
         return self.samples
 
 

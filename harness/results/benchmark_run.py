@@ -60,7 +60,7 @@ class BenchmarkRun(NamedTuple):
 
         Writes config.json and prints how the plan deviates from MLPerf's rules.
         """
-        # `adopt` prints the deviations that the facts do not have yet: as they begin without any, all of the plan's.
+        # `adopt` writes config.json, and prints the plan's deviations that the facts lack. The facts begin without any.
         run = cls(folder, display, RunFacts(plan=plan, deviations=[], **first_facts()))
         run.adopt(plan)
         return run

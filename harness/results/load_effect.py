@@ -34,7 +34,7 @@ class LoadEffect(FrozenModel):
 
     @property
     def is_negligible(self) -> bool:
-        """Tell whether the speed did not follow the load, and can have lost hardly anything."""
+        """Tell whether the interval of the lost speed includes 0 and ends below NEGLIGIBLE_PERCENT."""
         return self.low_percent <= 0 and self.high_percent < NEGLIGIBLE_PERCENT
 
     def __str__(self) -> str:

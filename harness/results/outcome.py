@@ -118,17 +118,6 @@ class Queue:
         """Tell whether more queries arrived than the server completed, by more than chance explains."""
         return self.growth > SURE * self.chance
 
-    @property
-    def free_capacity(self) -> float:
-        """The capacity in queries/s by the fit alone: one over the seconds of work that a query makes.
-
-        Infinity if the fit gives a query no work.
-        """
-        work_s = self.each_s + self.prompt_s  # for the tokens of its answer, and for its prompt
-        if work_s <= 0:
-            return inf
-        return 1 / work_s
-
     def shared_capacity(self, alone_s: float) -> float:
         """Estimate the capacity in queries/s from how much concurrency slows answers; infinity if it hardly does.
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 TIME_BLOCKS = 20  # blocks of the observed time; how much their completions vary shows how even the server's work is
 LEAST_VARIANCE_SHARE = 0.1  # at least this share of the variance between blocks counts as lasting
 LAG_BLOCKS = 6  # the number of blocks within which late completions come in
-FEW_IN_FLIGHT = 20  # With fewer queries sent in the second half, growth depends on single queries.
+FEWEST_ARRIVALS = 20  # If fewer queries were sent in the second half, single ones decide on the growth.
 EVEN_SHARE = 0.1  # Concurrency counts as constant if it changes by no more than this share.
 INSTANT_S = 1e-9  # the time of an answer that comes at once; avoids a division by zero
 FEWEST_ANSWERS = 30  # the fewest answers for a fit
@@ -142,9 +142,9 @@ def growth_error(sent_count: int, variance_of_completions: float, seconds: float
     `sent_count` is the number of requests that were sent. `variance_of_completions` is that of the completions in a
     block of time.
     """
-    # The variance of a random count is its mean. If few queries were sent, single ones decide on the growth, so more
-    # are assumed for the error.
-    error_of_arrivals = sqrt(max(sent_count, FEW_IN_FLIGHT)) / seconds
+    # The variance of a random count is its mean. Of few queries, single ones decide on the growth, so the error is that
+    # of FEWEST_ARRIVALS.
+    error_of_arrivals = sqrt(max(sent_count, FEWEST_ARRIVALS)) / seconds
     return hypot(error_of_arrivals, error_of_rate(variance_of_completions, seconds))
 
 

@@ -45,7 +45,7 @@ def outcome_of(test: TestRun, plan: Plan, run: Path, load: Measured = None) -> O
         more_queries = missing_queries(result)
     queries = len(test.counted_requests) // plan.samples_per_query
     return Outcome(
-        load=load or plan.pattern.number(plan) or 0.0,
+        load=load or plan.pattern.planned_load(plan) or 0.0,
         unit=plan.pattern.unit,
         valid=bool(result.valid),
         has_own_limits=plan.pattern.is_timed_by_client,  # LoadGen judges all other tests by MLPerf's limits.

@@ -495,6 +495,7 @@ def sentences(config: RunConfig) -> str:
 
 
 def submodule(config: RunConfig) -> str:
+    """Return the place of MLPerf's submodule. Raises UsageError if it was not fetched."""
     return str(submodule_path(INFERENCE / "tools").relative_to(ROOT))
 
 

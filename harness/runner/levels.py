@@ -73,7 +73,7 @@ class LevelCurve(RateSource):
         for level in lower:
             plan = plan_at_level(bench, level)
             if level == lower[0]:  # The first trial shows a rate, from which the times of all tests are estimated.
-                bench.say(self.total(plan))  # the parts of the run, and how long they take
+                bench.say(self.duration_line(plan))  # the parts of the run, and how long they take
             bench.test(plan)
         return plan_at_level(bench, highest)
 
@@ -94,12 +94,12 @@ class LevelSearch(RateSource):
         """Return the fewest seconds of a search: its least number of short tests, and the full test."""
         return plan.min_duration_s + LEAST_LEVELS * min(PROBE_S, plan.min_duration_s)
 
-    def total(self, plan: Plan) -> str:
+    def duration_line(self, plan: Plan) -> str:
         """Return the parts of the run in words, with the most time that it takes, since the search has a time limit."""
         most_s = MOST_SEARCH_S + level_s(plan)
         if plan.config.minutes:
             most_s = min(most_s, 60 * plan.config.minutes)
-        return f"{super().total(plan)}; about {duration_text(most_s)} at most"
+        return f"{super().duration_line(plan)}; about {duration_text(most_s)} at most"
 
     def find(self, bench: Bench) -> Plan:
         """Return the plan of the highest level (number of requests in flight) that keeps the limits.

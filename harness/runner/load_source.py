@@ -70,6 +70,6 @@ class RateSource:
         """
         return plan
 
-    def total(self, plan: Plan) -> str:
+    def duration_line(self, plan: Plan) -> str:
         """Return the parts of a run after its engine's start in one line, with the sum of their times."""
-        return plan.total(self.outlook(plan), "after the engine has started")
+        return plan.duration_line(self.outlook(plan), "after the engine has started")

@@ -81,5 +81,5 @@ def find_rate(run: BenchmarkRun, session: LoadGenSession) -> None:
     run.adopt(plan_with_rate)
     if run.config.quick:  # No test follows a quick estimate.
         return
-    run.display.say(plan_with_rate.total())
+    run.display.say(plan_with_rate.duration_line())
     run.warn_short()

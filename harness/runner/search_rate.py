@@ -37,11 +37,12 @@ class SearchedRate(RateSource):
     )
 
     def least_s(self, plan: Plan) -> float | None:
+        """Return the seconds of a search and one full test."""
         return plan.min_duration_s + SEARCH_S
 
-    def total(self, plan: Plan) -> str:
+    def duration_line(self, plan: Plan) -> str:
         """Return the parts of the run in words, and how long it takes at most or how many tests may follow."""
-        sentence = super().total(plan)
+        sentence = super().duration_line(plan)
         if plan.config.minutes:
             return f"{sentence}; about {duration_text(60 * plan.config.minutes)} at most"
         return f"{sentence}; up to {MOST_FULL_TESTS - 1} more full tests may follow"
@@ -143,6 +144,7 @@ class QuickEstimate(RateSource):
         return TestPart(name, f"at most {duration_text(longest_s)}", longest_s, bound="at most ")
 
     def least_s(self, plan: Plan) -> float | None:
+        """Return 0: an estimate gives what it knows whenever its time ends."""
         return 0.0
 
     def longest_s(self, plan: Plan) -> float:

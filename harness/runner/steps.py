@@ -68,7 +68,7 @@ def plan_lines(plan: Plan, library: Library, gpus: list[nvml.GPU]) -> list[str]:
         texts.append(str(plan.replay))
     for part in plan.parts(source.outlook(plan)):
         texts.append(f"{part.name}: {part.text}")
-    texts.append(source.total(plan))
+    texts.append(source.duration_line(plan))
     texts.append(f"disk: {files.free_gib(config.results_dir):,.0f} GiB free for {config.results_dir}")
     comparability = "yes"
     if plan.deviations:
@@ -246,7 +246,7 @@ def open_session(run: BenchmarkRun, engine: Engine, library: Library, busy_gpus:
 
     `busy_gpus` are the GPUs that other programs used before the engine started.
     """
-    run.display.say(rate_source(run.config).total(run.plan))
+    run.display.say(rate_source(run.config).duration_line(run.plan))
     gc.collect()
     gc.freeze()  # While measuring, the garbage collector then does not look through all loaded objects.
     watchdog = Watchdog(engine, run.config.stall_timeout)

@@ -48,6 +48,7 @@ class BisectFindings:
 
     @cached_property
     def good_again(self) -> StepFinding | None:
+        """GOOD against itself; None if it was not tested."""
         return self.finding(GOOD_AGAIN)
 
     @cached_property

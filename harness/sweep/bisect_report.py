@@ -360,5 +360,5 @@ def short_figures(step: StepFinding) -> str:
 
 
 def answer_word(step: StepFinding) -> str:
-    """Return the answer of a step as a word about the condition: "holds" if it fails, "does not hold" if it passes."""
+    """Return the answer of a step in words about the condition that BAD meets: a step fails if it holds there, too."""
     return {"fails": "holds", "passes": "does not hold"}.get(step.answer, step.answer)

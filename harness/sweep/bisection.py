@@ -36,13 +36,6 @@ class SideDifference:
             return f"no {self.name}"
         return f"{self.name}={setting_text(self.bad)}"
 
-    @property
-    def good_words(self) -> str:
-        """GOOD's value of the difference in words; "not" if GOOD does not set it."""
-        if self.good is None:
-            return "not"
-        return setting_text(self.good)
-
 
 @dataclass(frozen=True)
 class BisectStep:

@@ -38,7 +38,7 @@ UNCOUNTED_TEMPLATE = "the tokenizer has no chat template: prompt tokens are coun
 
 
 def salt_of_requests(parts: PromptParts, tokenizer: Tokenizer, prompts: Iterable[Sequence[int]]) -> Salt:
-    """Return the salt of requests that were read. It comes after the token that begins all prompts, if there is one."""
+    """Return the salt (random tokens) for the prompts of a file. It follows the token that begins them all, if any."""
     has_beginning = all(prompt[0] == tokenizer.bos_token_id for prompt in prompts)
     offset = 1 if has_beginning else 0
     return Salt(plain_vocabulary(tokenizer), offset, is_at_start=parts.salt == "start")

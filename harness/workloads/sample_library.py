@@ -34,9 +34,11 @@ class Salt(NamedTuple):
         """
         if parts.salt == "start":
             return cls(vocabulary, offset=0, is_at_start=True)
-        # Without a wanted salt, a prompt gets a salt only when it is sent again, in place of tokens after the prefix.
-        is_unwanted = parts.salt == "none"
-        return cls(vocabulary, offset=parts.prefix_len, is_at_start=False, replaces_tokens=is_unwanted)
+        after_prefix = cls(vocabulary, offset=parts.prefix_len, is_at_start=False)
+        if parts.salt == "after-prefix":
+            return after_prefix
+        # The user wants no salt. A prompt then gets one only when it is sent again, in place of other tokens.
+        return after_prefix._replace(replaces_tokens=True)
 
     def add_to(self, prompt: Sequence[int], order: int, conversation: int, round: int) -> TokenIds:
         """Return a prompt with its salt: random tokens at `offset` that make it unlike other prompts.

@@ -177,7 +177,7 @@ def test_a_context_beyond_the_demos_is_refused():
 )
 def test_a_server_run_is_long_enough_to_be_valid(flags: dict[str, Any], queries: int, message: str):
     found = plan(scenario="server", **flags)
-    assert found.queries == queries and re.fullmatch(message, found.duration_problem or "")
+    assert found.planned_samples == queries and re.fullmatch(message, found.duration_problem or "")
 
 
 @pytest.mark.parametrize("argument", ["hf_overrides={a: 1}", "logits_processors=[x.Y]", "revision=abc", "spec_model=x"])

@@ -106,9 +106,9 @@ def test_it_is_for_scenarios_with_a_rate_and_makes_no_test() -> None:
 
 def test_its_probes_may_have_fewer_queries_than_a_verdict_takes() -> None:
     plan = resolve(RunConfig(quick=True, model="demo"), [], 0)
-    assert at_rate(plan, 5.0, 20.0).queries == 100
+    assert at_rate(plan, 5.0, 20.0).planned_samples == 100
     searched = resolve(RunConfig(scenario="server", server_target_qps="max", model="demo"), [], 0)
-    assert at_rate(searched, 5.0, 20.0).queries >= 459  # type: ignore[operator]
+    assert at_rate(searched, 5.0, 20.0).planned_samples >= 459  # type: ignore[operator]
 
 
 FLAGS = ("--scenario", "server", "--quick", "--total-sample-count", "16")

@@ -83,13 +83,13 @@ def test_after_the_first_answers_the_whole_is_said_again() -> None:
         return plan_at_level(bench, level)
 
     first = tried(plan, 1, 4)
-    assert rate_source(config).total(first) == (
+    assert rate_source(config).duration_line(first) == (
         "at least 5.6 min after the engine has started: 2 lower levels at least 4.8 min, performance test 48 s"
     )
     last = tried(first, 4, 16)
-    assert last.total() == "about 48 s from here on: performance test 48 s"
+    assert last.duration_line() == "about 48 s from here on: performance test 48 s"
     both = replace(last, config=config.with_settings(mode="both"), samples=32)
-    assert both.total() == "about 1.2 min from here on: accuracy test 24 s, performance test 48 s"
+    assert both.duration_line() == "about 1.2 min from here on: accuracy test 24 s, performance test 48 s"
 
 
 @pytest.mark.parametrize("rules", SCENARIOS.values(), ids=attrgetter("name"))

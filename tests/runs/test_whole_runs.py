@@ -107,7 +107,7 @@ def test_singlestream(singlestream: Finished) -> None:
     config = RunConfig(model="demo", category="edge", scenario="singlestream")
     resolved = resolve(config, [], 0)
     latency = json.loads((singlestream.folder / "config.json").read_text())["plan"]["expected_latency_ms"]
-    expected = replace(resolved, expected_latency_ms=latency).queries
+    expected = replace(resolved, expected_latency_ms=latency).planned_samples
     assert expected == loadgen_log.read(singlestream.folder / "Performance").effective["min_query_count"]
 
 

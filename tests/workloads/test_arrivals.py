@@ -186,7 +186,7 @@ def test_a_replay_asks_for_the_lengths_and_the_shared_beginnings_of_its_trace(to
     assert [shared(library.prompts[0], one) for one in library.prompts[1:]] == [0, 510, 0, 508, 0]
     assert shared(library.prompts[1], library.prompts[3]) == 509
     assert library.arrivals == [0, 1, 2, 3, 4, 5]
-    assert (found.queries, found.min_duration_s, found.target_qps) == (6, 5.0, 1.0)
+    assert (found.planned_samples, found.min_duration_s, found.target_qps) == (6, 5.0, 1.0)
     assert any(tells(said, "trace trace.csv instead of") for said in found.deviations)
     assert str(found.replay) == "arrivals: 6 requests in 5 s, 1 a second on average"
 

@@ -500,7 +500,7 @@ def test_a_large_workload_is_asked_no_longer_than_its_duration(tmp_path: Path) -
         config = RunConfig(**asked, server_target_qps=10.0, **more)
         library = workload_samples.load(config, load_tokenizer(config))
         assert library is not None
-        queries = resolve(config, [], 0, request_set=library.request_set).queries
+        queries = resolve(config, [], 0, request_set=library.request_set).planned_samples
         assert queries is not None and fewest <= queries <= most
 
 
