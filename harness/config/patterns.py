@@ -82,6 +82,7 @@ class Load:
 
     @property
     def schedule_length(self) -> int:
+        """The number of requests in the user's own schedule of arrivals."""
         raise NotImplementedError
 
     @property
@@ -277,6 +278,7 @@ class Sequential(LoadPattern):
     is_paced = True
 
     def planned_load(self, plan: Load) -> float | None:
+        """Return the number of samples in each query."""
         return plan.samples_per_query
 
     def planned_samples(self, plan: Load) -> int | None:

@@ -320,7 +320,8 @@ class VLLM(Engine):
     @property
     def failure_text(self) -> str:
         """The text of `failure`, with a name that says which engine failed."""
-        if self._links and self._links.is_broken:  # Only this text does not name vLLM yet.
+        is_connection_broken = self._links is not None and self._links.is_broken
+        if is_connection_broken:  # The text of `failure` is of a connection, and does not name vLLM.
             return super().failure_text
         return self.failure or ""
 

@@ -223,7 +223,8 @@ class SUT:
     def complete_hidden(self, request: Request) -> None:
         """Report an answer whose tokens the server counted but did not send.
 
-        No first token came, so its time is not known.
+        No first token came, so its time is not known. LoadGen gets placeholders for the tokens; the server's count is
+        in the request.
         """
         request.first_tokens = 0
         if self.streams and not self.is_timed_by_client:  # LoadGen needs a first token: it gets one at the end.
@@ -254,7 +255,10 @@ class SUT:
 
 
 def make_sut(engine: Engine, library: Library, plan: Plan, timed: bool, expected: int, is_probe: bool = False) -> SUT:
-    """Return the system under test for a plan's scenario. All parameters but `plan` are fields of `SUT`."""
+    """Return the system under test for a plan's scenario. All parameters but `plan` are fields of `SUT`.
+
+    Of a `timed` test, the latencies count; an accuracy test is not timed.
+    """
     pattern = plan.pattern
     return SUT(
         engine,

@@ -319,9 +319,10 @@ def passing_share(queries: int) -> float:
 
 
 def queries_allowed_late(queries: int) -> float:
-    """Return how many of `queries` may be over the limit in early stopping.
+    """Return how many of `queries` may be over the limit in early stopping, but at least 0.5.
 
-    If none may, a half stands for it: the slowest of twice as many queries then counts.
+    The result divides other numbers, so it cannot be 0. Where none may be over, a half means that one of twice as many
+    queries may.
     """
     return max(allowed_late(queries), 0.5)
 

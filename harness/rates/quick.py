@@ -164,7 +164,7 @@ def ranges_of(measurements: Measurements, goals_by_name: dict[str, Goal]) -> tup
 
 def expected_rate(measurements: Measurements) -> Measured:
     """Return the rate that a full test with the run's own goal should keep; None if nothing shows a limit."""
-    # Like the goals of the ranges, this one is for random arrivals in general.
+    # The measurements' goal may be for the arrivals of one seed. The expected rate is for any random arrivals.
     goal_of_run = for_any_arrivals(measurements.goal)
     candidate = replace(measurements, goal=goal_of_run).candidate
     if candidate.is_limit_unknown:  # The rate is only the fastest that was tried.

@@ -177,8 +177,11 @@ class Simulation:
 
     @property
     def is_over(self) -> bool:
-        """Tell whether the time of the test is over in all tests. In a short test, an answer must also have ended."""
-        return bool(self.clocks[-1].min() >= self.seconds) and len(self.arrived) >= 2 * self.answer_steps
+        """Tell whether the time of the test is over in all tests, and answers that began in it have ended."""
+        steps = len(self.arrived)
+        # An answer takes `answer_steps` steps, so in twice as many steps, as many steps have answers that ended.
+        have_answers_ended = steps >= 2 * self.answer_steps
+        return bool(self.clocks[-1].min() >= self.seconds) and have_answers_ended
 
     def step(self) -> None:
         """Advance all tests by one step: end answers that had all their steps, begin queries, and compute the seconds

@@ -12,7 +12,8 @@ def caution_on_changed_server(tests: Sequence[Outcome]) -> str:
     """Return a caution if the server changed under the search's load, for example by an autoscaler; empty if it did
     not.
 
-    The rate that was found then belongs to the changed server. `tests` are in the order in which they ran.
+    The rate that was found then belongs to the changed server, and the caution follows it: "<the rate>, of the state
+    that the search left: ...". `tests` are in the order in which they ran.
     """
     change = change_within(tests) or change_between(tests)
     if not change:

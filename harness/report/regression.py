@@ -311,7 +311,10 @@ def judge_values(
 
 
 def judge_worst(condition: Condition, values: Iterable[float], before: str = "", after: str = "") -> Judgement:
-    """Return FAIL if any of the values is beyond the bound, else PASS. `before` and `after` are the values as text."""
+    """Return FAIL if the condition (of --fail-if) holds for any of the values, else PASS.
+
+    `before` and `after` are the values as text.
+    """
     verdict: GateVerdict = "PASS"
     if any(map(condition.holds, values)):
         verdict = "FAIL"

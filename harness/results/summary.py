@@ -202,9 +202,9 @@ class Summary(File):
 
     @property
     def levels(self) -> list[Outcome]:
-        """The deciding test of each level of concurrency or each batch size, one of which is the result; else empty.
+        """The deciding test of each level of concurrency or each batch size, one of which is the result.
 
-        The tests of a search of a rate are not levels: they differ in length, and none of them is the result.
+        Empty in a search of a rate, whose tests differ in length, and none of which is the result.
         """
         if self.scenario.pattern.unit not in CURVE_UNITS:
             return []

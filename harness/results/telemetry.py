@@ -216,7 +216,7 @@ def ran_out(
 
 
 def with_each_remedy_once(statements: Iterable[Statement]) -> Iterator[Statement]:
-    """Yield the statements, but one whose remedy an earlier one has given without that remedy."""
+    """Yield the statements, each remedy only with the first statement that has it."""
     given_remedies = set[str]()
     for statement in statements:
         if statement.remedy in given_remedies:

@@ -273,7 +273,10 @@ def check_same_run(test: TestRun, facts: RunFacts) -> None:
 
 
 def sent_times(test: TestRun) -> list[float]:
-    """Return the times at which requests were sent, sorted, in seconds since the first was issued."""
+    """Return the times at which requests were sent, sorted, in seconds since the first was issued.
+
+    A request's `begin_s` is already relative to that.
+    """
     return sorted(request.begin_s + (request.sent_ms or 0.0) / 1e3 for request in test.requests)
 
 

@@ -34,8 +34,8 @@ def columns(place: MetricPlace, tests: Sequence[Outcome], head: str, load: str) 
 def head(outcome: Outcome) -> tuple[str, ...]:
     """Return the titles of the row that `cells` makes of a test: the unit of its load, its metrics, and the last title.
 
-    The last cell of a row has the verdict. Its title is the unit of the latencies in the row or, in a row of a batch,
-    says that the verdict is LoadGen's.
+    The last cell of a row has the verdict, and its title is that of the verdict, LoadGen's. Where latencies are in the
+    row, the title is their unit instead, for which there is no other place.
     """
     place = row_of(outcome)
     last_title = "(ms)" if place == "row" else "LoadGen"

@@ -37,7 +37,7 @@ class SearchedRate(RateSource):
     )
 
     def least_s(self, plan: Plan) -> float | None:
-        """Return the seconds of a search and one full test."""
+        """Return the fewest seconds that the run takes: those of a search and one full test."""
         return plan.min_duration_s + SEARCH_S
 
     def duration_line(self, plan: Plan) -> str:
@@ -104,7 +104,7 @@ class CurveRate(RateSource):
         return TestPart(f"{len(seconds_by_rate)} rates", text, total_s)
 
     def least_s(self, plan: Plan) -> float | None:
-        """Return the seconds for the highest rate alone, since the lowest rates are left out first."""
+        """Return the fewest seconds that the run takes: those of the highest rate, which is left out last."""
         return curve_s(given_rates(plan)[-1:], Goal.of(plan))
 
     def find(self, bench: Bench) -> Plan:
@@ -141,10 +141,11 @@ class QuickEstimate(RateSource):
     def outlook(self, plan: Plan) -> TestPart | None:
         longest_s = self.longest_s(plan)
         name = "lone requests, a burst, two probes"
+        # `bound` is for the sum of the run's parts.
         return TestPart(name, f"at most {duration_text(longest_s)}", longest_s, bound="at most ")
 
     def least_s(self, plan: Plan) -> float | None:
-        """Return 0: an estimate gives what it knows whenever its time ends."""
+        """Return 0 as the fewest seconds: an estimate gives what it knows whenever its time ends."""
         return 0.0
 
     def longest_s(self, plan: Plan) -> float:

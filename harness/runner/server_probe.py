@@ -94,8 +94,8 @@ def delivery_text(config: RunConfig) -> str:
 def chat_template(config: RunConfig) -> str:
     """Return whether the server has a chat template, in words.
 
-    If the run uses the chat API, the server must have one, and its error is raised. Otherwise none is needed, and the
-    text has the error that --endpoint-api chat would get.
+    If the run uses the chat API, the server must have one: without one, its error is raised. Another run needs none:
+    without one, the text has the error that --endpoint-api chat would get.
     """
     if config.endpoint_api == "chat":
         probe_servers(config)

@@ -66,10 +66,9 @@ class Bisection:
 
     @property
     def repeats_good(self) -> bool:
-        """Tell whether GOOD runs again beside each step.
+        """Tell whether GOOD runs again beside each step, as it must where speeds are compared.
 
-        GOOD does not if only answers are compared, where repetition shows nothing new: steps then get no further
-        rounds.
+        Where only answers are compared, repetition shows nothing new, so steps get no more than their first rounds.
         """
         return self.most_rounds > self.first_rounds
 

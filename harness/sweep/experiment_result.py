@@ -267,11 +267,8 @@ class ExperimentResult:
 
     @property
     def flaws(self) -> list[str]:
-        """The reasons why the figures may not be compared, of the baseline's compared runs as well.
-
-        LoadGen's INVALID is not among them, since `is_valid` tells it.
-        """
-        flaws = flaws_of(self.compared_runs or self.runs)
+        """The reasons why the figures may not be compared, without LoadGen's INVALID, since `is_valid` tells it."""
+        flaws = flaws_of(self.compared_runs or self.runs)  # The compared runs are those of the baseline, too.
         return [flaw for flaw in flaws if flaw != INVALID]
 
     @property

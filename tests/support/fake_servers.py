@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import random
 import socket
 import ssl
 import subprocess
@@ -11,7 +12,7 @@ import threading
 import time
 import urllib.request
 from collections.abc import AsyncIterable, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -326,6 +327,19 @@ def free_port() -> int:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         return int(free.getsockname()[1])
+
+
+def free_ports(count: int) -> int:
+    """Return the first of `count` successive free ports. None of them is given to a server that asks for any port."""
+    for first in random.sample(range(20_000, 32_000, count), 100):
+        with ExitStack() as sockets:
+            try:
+                for port in range(first, first + count):
+                    sockets.enter_context(socket.socket()).bind(("127.0.0.1", port))
+            except OSError:
+                continue
+        return first
+    raise AssertionError("no free ports")
 
 
 def answers(url: str) -> bool:
