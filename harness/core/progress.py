@@ -215,7 +215,7 @@ def progress_text(
         figures.append(f"TTFT {ttft_ms:.0f} ms")
     if counters.completed and elapsed:
         figures.append(f"{counters.tokens / elapsed:,.0f} tok/s")
-    if counters.started:
+    if counters.started:  # Without first tokens, as in Offline, all requests are in flight from the start.
         figures.append(f"{counters.issued - counters.completed:,} in flight")
     return "  " + "  ".join(figures)
 

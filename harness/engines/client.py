@@ -200,7 +200,7 @@ class Client:
         unusual_word = other_model = why_empty = ""
         if end.word.lower() not in (*STOP_WORDS, *LENGTH_WORDS):
             unusual_word = end.word
-        if end.model not in (None, self.served):  # The server named another model in its first answer.
+        if end.model not in (None, self.served):  # `served` is the model that the server named in its first answer.
             other_model = server_text(end.model)
         if client_tokens == 0 and not is_hidden:
             why_empty = self._why_empty(end, usage)

@@ -120,9 +120,10 @@ class TraceReader:
         A sample without a first token gets None as its TTFT.
         """
         arguments = event["args"]
-        number, done_ms = int(arguments["sample_seq"]), arguments["complete_ns"] / 1e6
+        number = int(arguments["sample_seq"])
+        elapsed_ms = arguments["complete_ns"] / 1e6  # from the scheduled time to the event
         if event["name"] == "Token":
-            self._first_by_number[number] = done_ms
+            self._first_by_number[number] = elapsed_ms
             return
         delay_ns = arguments["issue_start_ns"]  # from the scheduled time until the sample was issued
         # Only one of the two dictionaries has the sample's first token: the scenario decides which.
@@ -134,7 +135,7 @@ class TraceReader:
             index=int(arguments["sample_idx"]),
             scheduled_ms=event["ts"] / 1e3,
             ttft_ms=first_ms,
-            latency_ms=done_ms,
+            latency_ms=elapsed_ms,
             delay_ms=delay_ns / 1e6,
         )
         self.samples.append(sample)

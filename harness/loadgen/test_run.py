@@ -179,6 +179,7 @@ def rate_of_real_tokens(result: TestResult, requests: Iterable[Request], unanswe
     real_tokens = counted_by_loadgen = 0
     for request in requests:
         real_tokens += request.output_tokens
+        # If LoadGen measures the latencies of tokens, it does not count answers of one token.
         is_left_out = result.token_latencies and request.output_tokens <= 1
         if not is_left_out:
             counted_by_loadgen += request.output_tokens

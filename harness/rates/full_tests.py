@@ -300,10 +300,10 @@ def early_stopping_share(test: Outcome, goal: Goal) -> float | None:
     is_in_order = over_deciding < over_limit < over_p99
     if not is_in_order:  # The numbers contradict each other: the test counts as just at the limit.
         return 1.0
-    # The tail is taken to be exponential: a latency rises with the logarithm of how much fewer queries exceed it. So it
-    # rises at the same pace from the p99 to the limit, by 1 - p99_share, and from the limit to the deciding latency.
-    rise_beyond_limit = (1 - p99_share) * log(over_limit / over_deciding) / log(over_p99 / over_limit)
-    return 1 + rise_beyond_limit
+    # The tail is taken to be exponential: where n times fewer queries exceed a latency, it is higher by pace * log(n).
+    # From the p99 to the limit it rises by 1 - p99_share, which gives the pace.
+    pace = (1 - p99_share) / log(over_p99 / over_limit)
+    return 1 + pace * log(over_limit / over_deciding)
 
 
 def passing_share(queries: int) -> float:

@@ -97,7 +97,7 @@ class Measurements:
         held = [probe for probe in self.probes if probe.has_held]
         if rate == inf:  # Nothing shows a limit.
             fastest = max((probe.load for probe in held), default=self.last.load)
-            return Candidate(fastest, "the fastest that was tried: nothing tells a limit", is_limit_unknown=True)
+            return Candidate(fastest, "the fastest that was tried: no limit shows", is_limit_unknown=True)
         # A computed rate must not be below a rate that was measured to keep both limits by far.
         rates_with_room = [probe.load for probe in held if max(self.goal.shares(probe)) < ROOM_SHARE]
         if rate < max(rates_with_room, default=0.0):
@@ -120,8 +120,8 @@ class Measurements:
         # The rate that a probe implies depends on the probe's own rate. Wanted is the rate that would imply itself.
         points = [(probe.rate, self.implied_rate(probe)) for probe in self.probes if probe.queue]
         rate_by_model = self_implying_rate(points)
-        # From overloads alone, the curve gives too low a rate on some servers, and the model on others ("a neighbor of
-        # 3 in 90 s"). So the higher of the two counts.
+        # From overloads alone, the curve gives too low a rate on some servers, and the model on others. So the higher
+        # of the two counts (the case "a neighbor of 3 in 90 s" of benchmarks.search).
         return max(rate_by_model, rate_by_curve or 0.0)
 
     @property

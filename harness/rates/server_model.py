@@ -119,7 +119,7 @@ class ServerModel(NamedTuple):
         ttft_share, tpot_share = shares
         limits = self.limits(goal)
         answer_s = tpot_share * goal.tpot_ms / 1000 * self.sharing.tokens  # TPOT's p99, for all tokens of an answer
-        # A p99 that tells nothing about the server is infinite.
+        # An infinite p99 tells nothing about the server, and `rate_after_test` ignores it.
         p99 = TimeLimits(
             wait_s=telling_p99_s(self.waited_s(ttft_share, goal), limits.wait_s),
             answer_s=telling_p99_s(answer_s, limits.answer_s),
@@ -133,12 +133,13 @@ class ServerModel(NamedTuple):
     def rate_by_late_ttft(self, test: Outcome, ttft_share: float) -> float:
         """Return the rate at which TTFT would keep its limit, if a test was over it for a reason outside the model.
 
-        `ttft_share` is the p99 of TTFT as a share of its limit. Infinity if the limit was kept, or if the model
-        explains the TTFT.
+        `ttft_share` is the p99 of TTFT as a share of its limit. Infinity if the limit was kept, if the model
+        explains the TTFT, or if the rate was not below the capacity.
         """
         # Without a cap on running requests, no query waits in the model.
         is_unexplained = ttft_share > 1 and not self.is_capped
-        if not is_unexplained or not test.rate < self.capacity < inf:
+        is_below_capacity = test.rate < self.capacity < inf
+        if not is_unexplained or not is_below_capacity:
             return inf
         sent_rate_at_limit = rate_toward_limit(self.capacity, test.rate, ttft_share)
         # Random gaps make the sent rate (`test.rate`) differ from the rate that was asked for (`test.load`). The result

@@ -156,14 +156,13 @@ def is_full_test(test: Outcome, summary: Summary) -> bool:
 
 
 def deciding_test_of(test: Outcome, own_test: Outcome | None, summary: Summary) -> Outcome:
-    """Return the test that decides about a test's load: of several at the load the last one, unless a full test does.
+    """Return the test whose outcome counts for the load of `test`.
 
-    A full test decides about short ones that passed: one that failed at a lower rate or, if there is none, the run's
-    own test at the same load (`own_test`).
+    `own_test` is the run's own test, which has its full length.
     """
     if has_passed(test) and not is_full_test(test, summary):
         failed_below = failed_full_test_below(test.load, summary)
-        if failed_below is not None:
+        if failed_below is not None:  # A full test at a lower rate says more than a short one that passed.
             return failed_below
     if own_test and has_passed(test) and is_same_load(test, own_test):
         return own_test
@@ -188,7 +187,7 @@ def is_same_load(test: Outcome, other: Outcome) -> bool:
 
 
 def point_of_result(test: Outcome, gpu_time: GpuTime | None) -> LoadPoint:
-    """Return the point of a run's result that is not among the tests of single loads.
+    """Return the point of a run's full test, for a run whose curve or search does not contain this test.
 
     `gpu_time` has the shares of GPU time.
     """

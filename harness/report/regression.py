@@ -206,18 +206,19 @@ class Sides(NamedTuple):
         for run in self.all_runs:
             if metric.of(run.summary) is None:  # also for a p99 of so few requests that it does not count
                 return f"{run.folder.name} has no figure for {metric.label}, or of too few requests"
-        # A speed that follows from a rate that the user gave says nothing about the server, so such a rate forbids a
-        # judgement. A latency at a given rate says something.
+        # A speed that follows from a rate that the user gave says nothing about the server, so IGNORED_FOR_SPEEDS lacks
+        # that difference. A latency at a given rate says something.
         ignored = IGNORED_FOR_SPEEDS if metric.is_decided_by_rate else IGNORED_FOR_LATENCIES
         if not self.is_busy or not self.can_allow_for_load(condition, metric):
             return self.difference(ignored)  # A busy machine is one of the differences.
         reason_beside_load = self.difference((*ignored, "busyness"))
         if reason_beside_load:
             return reason_beside_load
-        # Only the load is in the way. With enough runs, their scatter shows what the load explains.
+        # Only the load of other programs is in the way. With enough runs, their scatter shows what it explains.
         if self.has_enough_runs:
             return ""
-        return f"{self.difference(ignored)}: {FEWEST_PAIRS} runs of each side would show what the load explains"
+        busyness = self.difference(ignored)
+        return f"{busyness}: {FEWEST_PAIRS} runs of each side would show what the load explains"
 
     def can_allow_for_load(self, condition: Condition, metric: Metric) -> bool:
         """Tell whether the interval of a change can be made wide enough for the load of other programs.

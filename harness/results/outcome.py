@@ -348,7 +348,7 @@ class Outcome(FrozenModel):
     def prefill_tokens_per_sec(self) -> Measured:
         """The tokens of a mean prompt divided by the mean TTFT: the speed of one request, including the time it waited.
 
-        None if one of these is not known, or if TTFT is that of a buffer.
+        None if one of these is not known, or if a buffer held answers back, so that TTFT is not the engine's.
         """
         if not (self.input_tokens_per_sec and self.samples_per_sec and self.ttft_ms.mean) or self.is_buffered:
             return None

@@ -112,7 +112,8 @@ def dict_or_empty(data: Mapping[str, Any], name: str) -> dict[str, Any]:
 def load_fields(data: dict[str, Any], counted: dict[str, Any]) -> dict[str, Any]:
     """Derive the fields on load and verdict of a test from other fields, for files of versions that did not have them.
 
-    `data` is `run.performance` of the file. `counted` are the figures in it that count.
+    `data` is `run.performance` of the file. `counted` are the figures that the limits judge: those of the whole test or
+    of its steady part.
     """
     # At fixed concurrency and with own arrivals, the user's own limits decide, not LoadGen.
     has_own_limits = bool(data.get("concurrency") or data.get("arrivals"))

@@ -50,7 +50,7 @@ class AnswerFit(NamedTuple):
 
 
 def queue_of(requests: Iterable[Request]) -> Queue | None:
-    """Return the queue of a test that sends requests by time.
+    """Return what is known of the queue at the server in a test that sends requests by time.
 
     Requests that failed, or whose end is not known, are left out. None if too few are left.
     """
@@ -98,7 +98,7 @@ def queue_from_times(
     if growth > SURE * error_of_growth:
         # The queue grew, so the server always had work, and its completions show how its speed changed.
         fit = fit._replace(drift=drift_of_completions(completions))
-    # Answers may end in waves. The rate then follows from the parts of answers that were made in each block.
+    # The growth follows from whole answers. If answers end in waves, parts of them count for the rate of completions.
     answers_of_blocks = counted_answers(completions, edges, first_token, done)
     answers, variance = float(answers_of_blocks.sum()), lasting_variance(answers_of_blocks)
     return Queue(

@@ -281,8 +281,8 @@ def best_change(judged: Results) -> str:
     `judged` has the fastest first.
     """
     fastest = judged[0]
-    no_effect_is_certain = all(result.doubt for result in judged)
-    if len(judged) == 1 or no_effect_is_certain:  # Nothing can be said to have helped more than another.
+    are_all_doubtful = all(result.doubt for result in judged)
+    if len(judged) == 1 or are_all_doubtful:  # Nothing can be said to have helped more than another.
         return change_sentence(fastest, "is")
     for result in judged:
         if result.effect == "helped":

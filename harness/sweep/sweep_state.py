@@ -112,16 +112,17 @@ class SweepState:
             yield from self.jobs_of_round(self.finalists, 0, lane, final=True)
 
     def jobs_of_round(self, items: Sequence[Experiment], number: int, lane: Lane, final: bool = False) -> list[Job]:
-        """Return the jobs of one round (`number`) that may be open. `items` begins with the baseline.
+        """Return the baseline's job of one round (`number`), and the open jobs of the others.
 
-        The baseline's job comes first, whether it is open or not, and is followed by the open jobs of the others.
-        `final` asks for jobs at full length.
+        The caller finds out whether the baseline's job is open. Nothing is returned for a round that is done. `items`
+        begins with the baseline. `final` asks for jobs at full length.
         """
         base, *jobs = (Job(item, number, final) for item in items)
         open_jobs = [job for job in jobs if self.is_open(job, lane)]
-        is_done = bool(jobs) and not open_jobs
-        # If rounds alternate, the baseline is the last of a backwards round, so it may be the only job that is left.
-        if is_done and not self.options.alternate:
+        are_others_done = bool(jobs) and not open_jobs
+        # In a round that runs backwards, the baseline is the last, so its job may be the only one that is left.
+        may_run_backwards = self.options.alternate
+        if are_others_done and not may_run_backwards:
             return []
         return [base, *open_jobs]
 

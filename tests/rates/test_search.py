@@ -243,12 +243,12 @@ def test_a_lone_request_over_a_limit_ends_a_search() -> None:
 
 
 def test_an_engine_that_keeps_up_with_all_that_is_sent() -> None:
-    """What this client has in flight at most bounds the rate; without that nothing tells a limit."""
+    """What this client has in flight at most bounds the rate; without that no limit shows."""
     server = Bench(Case("", Engine(0.004, 1e-9)), 1, in_flight=64)
     found = search.search(server)
     assert found.candidate.rate == pytest.approx(64 / found.lone.latency_s, rel=0.02)
     untold = Measurements(GOAL, found.lone, [steady(50, 100), steady(80, 100)])
-    assert untold.candidate.rate == 80 and "nothing tells a limit" in untold.candidate.reason
+    assert untold.candidate.rate == 80 and "no limit shows" in untold.candidate.reason
 
 
 def test_a_probe_is_long_enough_for_early_stopping() -> None:
