@@ -120,7 +120,8 @@ def value_name(types: Mapping[str, TypeSchema]) -> str:
     name = ""
     for type_name in types:
         if type_name in TYPE_WORDS:
-            name = TYPE_WORDS[type_name].placeholder or name  # "array" has none, since its items are named.
+            # A setting has one type with a placeholder. "array" has none, since its items are named.
+            name = TYPE_WORDS[type_name].placeholder or name
     if "array" in types:
         name = f"{name}[,{name}...]"
     return "|".join(filter(None, [name, *map(str, choices(types))]))

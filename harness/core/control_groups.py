@@ -115,6 +115,15 @@ def cpu_limit(root: Path) -> CpuLimit | None:
     return min(limits, key=attrgetter("cores"), default=None)
 
 
+def path_below_controller(root: Path, group: Path) -> Path:
+    """Return the path of a group from the folder of the CPU's controller: a/b for the group cpu/a/b."""
+    containing_folders = [folder for folder in CPU_FOLDERS if group.is_relative_to(root / folder)]
+    if not containing_folders:
+        return Path()
+    # The first of CPU_FOLDERS is the mount itself, which contains every group. The controller's folder is the last.
+    return group.relative_to(root / containing_folders[-1])
+
+
 def used_s(root: Path, group: Path) -> float | None:
     """Return the CPU seconds that the processes of a group have used. None if unknown.
 
@@ -124,9 +133,8 @@ def used_s(root: Path, group: Path) -> float | None:
     if used_us is not None:
         return used_us / 1e6
     # Version 1 counts the time in the folder of another controller, at the same path: for a group cpu/a/b, that is
-    # cpuacct/a/b. CPU_FOLDERS begins with the mount itself, which contains every group, so the last match counts.
-    containing_folders = [folder for folder in CPU_FOLDERS if group.is_relative_to(root / folder)]
-    group_path = group.relative_to(root / containing_folders[-1]) if containing_folders else Path()
+    # cpuacct/a/b.
+    group_path = path_below_controller(root, group)
     for folder in USAGE_FOLDERS:
         used_ns = first_numbers(root / folder / group_path / "cpuacct.usage")
         if used_ns:

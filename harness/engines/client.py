@@ -390,7 +390,7 @@ class Client:
 def broken_answer_error(error: ClientError | ConnectionError, address: str) -> UsageError | ServerFullError:
     """Return the error to raise for an error of a connection: the server compresses its answers, or it broke off.
 
-    In the first case, the error is aiohttp's, which cannot unpack the answer.
+    In the first case, the error is aiohttp's, which cannot unpack the answer. In the second, the server may be full.
     """
     text = str(error)
     if isinstance(error, ClientResponseError):

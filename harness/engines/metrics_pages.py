@@ -77,9 +77,9 @@ def differing_labels(text: str) -> Mapping[str, set[str]]:
 
 
 def rows_counted_together(text: str) -> Iterable[list[dict[str, str]]]:
-    """Return the groups of rows of one metric that have the same values of OWN_LABELS, so that they are added up.
+    """Return the groups of rows that elsewhere are added up to one value: those of one metric that share OWN_LABELS.
 
-    A row is returned as its other labels.
+    A row is returned as its other labels, by which it may be of something else than the rest of its group.
     """
     groups: dict[tuple[str, frozenset[tuple[str, str]]], list[dict[str, str]]] = defaultdict(list)
     for sample in parse_rows(text, SOURCES):

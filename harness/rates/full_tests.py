@@ -222,7 +222,7 @@ class FullTests(NamedTuple):
         is_p99_too_high = test.has_held and drift > 0
         if rate < inf and not is_p99_too_high:
             return rate
-        # The p99 shows no limit, or not today's, so the model decides alone.
+        # The p99 shows no limit, or only that of the slower server, so the model decides alone.
         gain_in_speed = max(drift, 0.0)
         return server.highest_rate(self.goal) * (1 + gain_in_speed)
 

@@ -108,8 +108,12 @@ def speed_after_test(model: EngineModel, rate: float, p99: TimeLimits, limits: T
         Of the shares for waits and for answers, the lower counts: by that one, the server is slower.
         """
         speed = rate / modelled_rate
-        simulated = zip(model.simulate(modelled_rate, test, limits), p99, strict=True)
-        return min(times.measured_p99_s / speed / p99_s for times, p99_s in simulated if p99_s < inf)
+        simulated_and_measured = zip(model.simulate(modelled_rate, test, limits), p99, strict=True)
+        shares = []
+        for simulated, measured_s in simulated_and_measured:
+            if measured_s < inf:
+                shares.append(simulated.p99_of_test_s / speed / measured_s)
+        return min(shares)
 
     # The search is for the modelled rate, which gives the speed. If the server is slower than the model, this rate may
     # be beyond the model's capacity.

@@ -49,7 +49,7 @@ class SimulatedTimes(NamedTuple):
         return float(np.quantile(self.tails(allowed), pass_share))
 
     @property
-    def measured_p99_s(self) -> float:
+    def p99_of_test_s(self) -> float:
         """The plain p99 in seconds, which 1 % of a test's queries exceed: its median over the tests."""
         queries_by_test = self.queries.sum(axis=0)
         exceeding = [int(0.01 * queries) for queries in queries_by_test]

@@ -363,7 +363,7 @@ def rate_claims(test: TestRun) -> Iterator[Claim]:
         if not rate or not count or end_s <= begin_s:  # One side of the claim is not known.
             continue
         count_by_rate = rate * (end_s - begin_s)
-        # Claim compares its two values more strictly. So if they agree within `tolerance`, it gets the same value twice.
+        # Claim is stricter than `tolerance`. So if the two values agree within `tolerance`, it gets one value for both.
         agrees = isclose(count_by_rate, count, rel_tol=tolerance)
         recomputed = count_by_rate if agrees else count
         claim_name = f"{test.folder.name}, {name} times its time"

@@ -321,7 +321,8 @@ class LevelSearchState:
 def level_between(low: int, high: int, most: int) -> int:
     """Return the level (number of requests in flight) to test next, above `low` and below `high`.
 
-    `low` keeps the limits, or is 0 if no level does. `high` exceeds a limit, or is `most` + 1 if no level does.
+    `low` keeps the limits, or is 0 if no level does. `high` exceeds a limit, or is `most` + 1 if no level does. One of
+    the two was tested, or both.
     """
     has_failed_level = high <= most
     if not has_failed_level:

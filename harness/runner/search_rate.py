@@ -160,7 +160,7 @@ class QuickEstimate(RateSource):
         No full test follows. Raises EndpointError if no request was answered before the time was over.
         """
         longest_s = self.longest_s(bench.plan)
-        given_max_in_flight = bench.run.config.max_in_flight
+        given_max_in_flight = bench.run.config.max_in_flight  # The search may lower it, in the plan of the bench.
         until = monotonic() + longest_s
         bench.session.until = until  # An unfinished measurement is cut off at this time.
         # `may_shorten`: a probe of an estimate needs no verdict of LoadGen, so it may have too few queries for one.

@@ -66,6 +66,7 @@ def search(count: int, answers: Answers) -> SearchState:
         ask_halves(sorted(everything), fails)
         failing = smallest_failing(known)
         if len(failing) > 1:  # No single difference fails, so several act together.
+            # Find a set that should fail by itself, and of which no difference can be left out.
             explanation = explain_failure(NO_DIFFERENCES, sorted(failing), fails, is_new_background=False)
             # That this set fails was only concluded from other sets, so it is tested itself.
             require_answer(explanation)

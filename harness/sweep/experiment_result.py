@@ -84,7 +84,8 @@ class ExperimentResult:
     def counted(self) -> dict[RoundAndPlace, ExperimentOutcome]:
         """The complete runs that the figures are based on, by round and place (the node and the GPU).
 
-        If any runs have a counted baseline run in the same round and place, only these runs count.
+        If any runs have a counted baseline run in the same round and place, only these runs count. Of them, runs with a
+        flaw or under the load of other programs are left out if enough others remain.
         """
         runs = {(record.round, record.place): record.outcome for record in self.done}
         if self.base:

@@ -293,7 +293,7 @@ def best_change(judged: Results) -> str:
 def change_sentence(result: ExperimentResult, verb: str) -> str:
     """Return a sentence on the change of an experiment against the baseline: "<name> <verb> <change>", then both means.
 
-    A change without an interval "is", a doubtful change "was", whatever the verb, and both without the means.
+    If the change has no interval, the verb is always "is"; if it is doubtful, it is "was". Both texts lack the means.
     """
     assert result.change and result.base
     metric = result.metric

@@ -229,7 +229,7 @@ class SweepState:
         for job in self.jobs(whole_machine):
             if job.item.name != BASELINE:
                 labels.append(job.label(self.options.repeat))
-        return labels or ["finalists"]
+        return labels or ["finalists"]  # They are chosen after all other jobs, so there were no jobs for them yet.
 
     def minutes_for_pairs(self) -> int | None:
         """Return the minutes that a comparison of servers needs for FEWEST_PAIRS tests of each server.
