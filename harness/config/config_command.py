@@ -101,15 +101,16 @@ def setting_option(kind: type[Settings], name: str) -> tuple[object, object]:
 def flag_type(types: Mapping[str, TypeSchema], has_own_value_name: bool) -> object:
     """Return the type as which Typer reads a flag. `types` are the types that the setting takes.
 
-    The settings class converts and checks what Typer reads as text.
+    The settings class converts and checks what Typer reads as text. That is also so for a flag whose value has a name
+    of its own: it takes several choices at once.
     """
-    takes_only_choices = list(types) == ["choice"]
     if "boolean" in types:
         return bool
     if "path" in types:
         return Path
     if "texts" in types:
         return list[str]
+    takes_only_choices = list(types) == ["choice"]
     if takes_only_choices and not has_own_value_name:
         return Literal[tuple(map(str, choices(types)))]
     return str

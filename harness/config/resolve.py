@@ -28,8 +28,8 @@ def resolve(
     `request_set` replaces MLPerf's samples. Raises UsageError for too few samples, too long a request or test, or too
     few GPUs.
     """
-    notes: list[str] = []  # for the report: how each `auto` was resolved
-    task, replay = config.task, None
+    notes: list[str] = []  # for the report: how each `auto` was resolved. Some of the helpers add to it.
+    task, replay = config.task, None  # `replay` is the description of a recorded trace's arrivals.
     if request_set:
         task, replay = replace(task, samples=request_set.samples), request_set.replay
     count = sample_count(config, task, replay, notes)

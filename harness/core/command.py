@@ -310,6 +310,7 @@ def start(entry: Command | Group, name: str = "") -> NoReturn:
     arguments = sys.argv[1:]
     if {"-h", "--help"} & set(arguments):
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # end silently if `| head` closes the pipe
+    # At most the name of a sub-command may come before the flag.
     is_version_asked = arguments[-1:] == ["--version"] and len(arguments) <= 2
     if is_version_asked:
         print(program_text())

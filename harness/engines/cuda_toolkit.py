@@ -44,7 +44,10 @@ def set_cuda_home(engine_args: Mapping[str, object]) -> str:
 
 
 def links_of(packages: Path) -> Path | None:
-    """Return the folder of links to NVIDIA's libraries among an environment's packages. None if there is none."""
+    """Return the folder (lib64) in which symbolic links lead to NVIDIA's libraries. None if nobody made the links.
+
+    `packages` is the folder of an environment's packages.
+    """
     return next(packages.glob("nvidia/cu*/lib64"), None)
 
 

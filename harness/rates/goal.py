@@ -71,12 +71,12 @@ class Goal(NamedTuple):
         return None if self.holds_for_any_arrivals else self.seed
 
     def of_test(self, test: Outcome) -> Self:
-        """Return the goal for simulating a test that was run: with its number of queries and LoadGen's own arrivals.
+        """Return the goal for simulating a test that was run: with its queries, at the times of LoadGen's seed.
 
-        It has no least duration and no whole passes, so that the simulation has exactly these queries.
+        It has no least duration, and passes of a single query, so that the simulation has just as many queries.
         """
         queries = test.queries or round(test.load * (test.issue_s or 0.0))  # an estimate if they were not counted
-        fewest_to_simulate = 2  # The first query comes at 0 s, so the second gives a test its length.
+        fewest_to_simulate = 2  # A test has the length from its first query to its last.
         return self._replace(
             least_s=0.0,
             least_queries=max(queries, fewest_to_simulate),

@@ -24,7 +24,8 @@ def machine_panels(
 ) -> list[Panel]:
     """Return the panels of what engine and machine did during the result's test; empty if nothing was recorded.
 
-    `ran_out` has the strongest limit of the speed first. `steady` is the steady part's begin and end in seconds.
+    `ran_out` are statements on what limited the speed, the strongest limit first. `times` are the shares of GPU time.
+    `steady` is the steady part's begin and end in seconds.
     """
     across = Scale.around(recording.seconds, margin=0.0)
     shaded, axis = list[Point](), "seconds"
@@ -46,7 +47,7 @@ def machine_panels(
     title_of_all = "Nothing ran out"
     if ran_out:
         title_of_all = f"Bound by: {ran_out[0].what}"
-    panels[0] = panels[0]._replace(title=title_of_all)
+    panels[0] = panels[0]._replace(title=title_of_all)  # The panels are one picture, whose title is that of the first.
     return panels
 
 
@@ -87,7 +88,7 @@ def load_strip(recording: Recording) -> list[Panel]:
 def shaded_parts(recording: Recording, values: Sequence[Measured], full_load: Measured) -> list[StackedPart]:
     """Return a bar of the seconds of a test, each in the shade of its value's share of `full_load`.
 
-    Without `full_load`, the largest value takes its place. Empty if all values are 0 or unknown.
+    Without `full_load`, the largest value takes its place; if that is 0 or unknown, nothing is returned.
     """
     full = full_load or max((value for value in values if value is not None), default=0.0)
     if not full:

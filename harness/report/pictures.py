@@ -98,7 +98,7 @@ def draw_pictures(
 def score_bars(accuracy: Accuracy) -> Bars:
     """Return a panel of each score in percent of the reference score, with its thresholds.
 
-    If only a part of the samples ran, a line shows the interval of each score, too.
+    If only a part of the samples ran, the interval of each score is drawn, too.
     """
     rows = [score_bar(check) for check in accuracy.checks]
     values = chain.from_iterable(row.values for row in rows)
@@ -107,7 +107,7 @@ def score_bars(accuracy: Accuracy) -> Bars:
     if any(check.interval for check in accuracy.checks):
         label += "; lines: 95 % intervals"
     title = f"Accuracy against its thresholds: {accuracy.verdict}"
-    return Bars(title, axis=label, rows=rows, lines=[100.0], span=span)
+    return Bars(title, axis=label, rows=rows, lines=[100.0], span=span)  # a line across all bars at the reference
 
 
 def score_bar(check: ScoreCheck) -> Bar:

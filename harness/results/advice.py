@@ -61,6 +61,7 @@ def client_warning(test: Outcome) -> str:
             f"{number(100 * idle_share, 2)} % of the time of each of the {number(details.concurrency)} slots "
             f"(threshold {100 * IDLE_SHARE:g} %); the server had less to do than was asked for"
         )
+    # At a rate, the delay is from a request's scheduled time, and makes TTFT longer.
     if ttft is None or delay.p99 <= DELAY_SHARE * ttft.p99:
         return ""
     return (
@@ -164,9 +165,9 @@ def advise_ttft(test: Outcome) -> str:
     if waiting.mean >= telemetry.WAITING_REQUESTS:
         return (
             f"TTFT is over its limit because requests queue ({waiting.mean:,.0f} waited on average, {waiting.max:,.0f} "
-            f"at most): {lower_load(test)}, or whatever bounds it"
+            f"at most): {lower_load(test)}, or remove what bounds the speed"
         )
     return (
-        "TTFT is over its limit though hardly a request waited: prompts take too long, beside running answers or by "
-        f"themselves; {lower_load(test)}, or a higher --max-num-batched-tokens if prompts are longer than a step"
+        "TTFT is over its limit though hardly a request waited: prompts take too long, while other answers run or even "
+        f"alone; {lower_load(test)}, or a higher --max-num-batched-tokens if prompts are longer than a step"
     )

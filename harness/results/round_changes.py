@@ -38,7 +38,7 @@ def changes_by_rounds(ratios: Mapping[str, RatiosByRound], error_rate: float = E
     logarithms, by Student's t.
     """
     log_ratios_by_name = {name: logarithms(ratios_by_round) for name, ratios_by_round in ratios.items()}
-    # Experiments share a scatter, which many ratios show better than few. Unsteady ones have a larger one of their own.
+    # All ratios together show the scatter of an experiment best. Only unsteady experiments have a scatter of their own.
     common_scatter, scatters_of_unsteady = scatter_of(log_ratios_by_name)
     scatters = {name: scatters_of_unsteady.get(name, common_scatter) for name in log_ratios_by_name}
     means, standard_errors, clearness = {}, {}, {}

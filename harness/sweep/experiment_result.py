@@ -187,9 +187,9 @@ class ExperimentResult:
 
     @property
     def void_gain(self) -> Change | None:
-        """The change of speed against a baseline whose speed does not count, which is shown struck out.
+        """The change of speed against a baseline whose own speed does not count. Reports show it struck out.
 
-        None if there is none.
+        None if the baseline's speed counts.
         """
         return self.void_change.speed_change(self.metric) if self.void_change else None
 

@@ -335,7 +335,7 @@ def request_kind(item: Mapping[str, object], where: str) -> RequestKind:
 def stored_request(item: Mapping[str, object], number: int, where: str, column: str = "") -> StoredRequest:
     """Return the request of a row with one prompt, under `column` if the user named it, or else under a known key.
 
-    Raises UsageError if the row has no usable prompt, or has a system prompt beside token ids.
+    Raises UsageError if the row has no usable prompt, and UnsentKeyError for a system prompt beside token ids.
     """
     limit = answer_limit(item, where)
     system = system_prompt(item, where)
