@@ -164,7 +164,7 @@ def score_intervals(rows: Sequence[Row], names: Sequence[str]) -> dict[str, tupl
         # The bootstrap gives intervals of means, but gen_len is a sum: the mean of these products.
         scaled_rows.append((*scores, characters * len(rows)))
     intervals = map(tuple, statistics.bootstrap_intervals(scaled_rows).tolist())
-    return dict(zip(names, intervals, strict=False))
+    return dict(zip(names, intervals, strict=True))
 
 
 def verdict(interval: tuple[float, float], low: float, high: float | None) -> GateResult:

@@ -152,7 +152,8 @@ def score_answers(texts: Sequence[str], references: Sequence[str]) -> list[Row]:
     size = ceil(len(pairs) / chunk_count)
     chunks = [pairs[start : start + size] for start in range(0, len(pairs), size)]
     all_rows = list[Row]()
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+    spawn = get_context("spawn")  # A fork of this process, which has threads, might hang.
+    with ProcessPoolExecutor(workers, mp_context=spawn) as pool:
         for rows in pool.map(rouge_rows, chunks):
             all_rows += rows
     return all_rows
