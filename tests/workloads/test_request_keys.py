@@ -253,6 +253,7 @@ PROMPTS = ["hello there", 'say "yes", twice']
         ("a.txt", 'hello there\n\nsay "yes", twice\n'),
         ("a.csv", 'prompt,max_tokens\nhello there,\n"say ""yes"", twice",\n'),
         ("a.csv", 'id;prompt\r\n1;hello there\r\n2;"say ""yes"", twice"\r\n'),
+        ("a.csv", '\n\nprompt\nhello there\n\n"say ""yes"", twice"\n'),
         ("a.tsv", 'prompt\tid\nhello there\t1\n"say ""yes"", twice"\t2\n'),
         ("a.json", json.dumps(PROMPTS)),
         ("a.jsonl", "".join(f"{json.dumps(prompt)}\n" for prompt in PROMPTS)),
