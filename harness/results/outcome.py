@@ -359,7 +359,8 @@ class Outcome(FrozenModel):
     def decode_tokens_per_sec(self) -> Measured:
         """The requests in flight divided by the mean TPOT: the speed of all requests together.
 
-        None if the load is not a number of requests in flight, or if TPOT is not known or is that of a buffer.
+        None if the load is not a number of requests in flight, or if TPOT is not known or a buffer held answers
+        back.
         """
         # The samples of a query are in flight together, so samples per query are a number of requests in flight, too.
         if self.unit not in (ClosedLoop.unit, Sequential.unit) or not self.tpot_ms.mean or self.is_buffered:
