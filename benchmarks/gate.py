@@ -32,7 +32,8 @@ SAMPLE_COUNTS = (25, 50, 100, 200, 256)  # the numbers of samples that are judge
 SET_SAMPLES = 13_368  # the samples of the set of which they are a part, so that the interval decides
 OTHER_TEMPLATE_HEAD = "<|start_header_id|>user<|end_header_id|>\n\n"
 OTHER_TEMPLATE_TAIL = "<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n"
-OTHER_STOP_TOKENS = {"eos_token_id": 0, "eos_token": "<|endoftext|>"}  # by their key in the files of a model
+# The tokens that replace the stop token, by the key that it has in the files of a model.
+OTHER_STOP_TOKENS = {"eos_token_id": 0, "eos_token": "<|endoftext|>"}
 Record = dict[str, Any]
 
 
