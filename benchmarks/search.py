@@ -378,7 +378,7 @@ class Bench:
         return Goal(FULL_S, SURE_QUERIES, limits.ttft, limits.tpot, pass_queries=1, seed=self.seed)
 
     def lone_request(self) -> LoneRequest:
-        """Return the mean times of requests that run alone: LONE_REQUESTS of them, or fewer within LONE_S."""
+        """Return the mean times of LONE_REQUESTS requests that run alone. After LONE_S seconds, no more are sent."""
         begin_s = self.spent_s
         [tokens] = self.case.server.requests(1).tokens
         times = list[tuple[float, float, float]]()  # TTFT, TPOT and latency of each request, in seconds
@@ -428,7 +428,7 @@ class Bench:
         return self.test(candidate.rate, candidate.seconds)
 
     def full_test(self, qps: float) -> Outcome:
-        """Run a full test. Raises RefusedError, since a refusal in a full test is a failure."""
+        """Run a full test. Raises RefusedError if a request was refused, which fails a full test."""
         test = self.test(qps, FULL_S)
         if test.refused:
             raise RefusedError
@@ -445,24 +445,25 @@ class Bench:
         begin_s = self.spent_s
         answers = self.serve(arrivals)
         answered = AnsweredRequests.of(arrivals, answers, self.case.server.requests(count))
-        ttft, tpot = percentiles(answered.ttft_ms), percentiles(answered.tpot_ms)
+        ttft, tpot = figures_of(answered.ttft_ms), figures_of(answered.tpot_ms)
+        # LoadGen asks for two things: p99s within the limits, and as few late queries as early stopping allows.
         keeps_limits = ttft["p99"] <= self.goal.ttft_ms and tpot["p99"] <= self.goal.tpot_ms
         late = answered.late_count(self.goal)
-        is_valid = keeps_limits and late <= allowed_late(count)
-        needs_more = keeps_limits and not is_valid
+        has_few_late = late <= allowed_late(count)
+        needs_more_queries = keeps_limits and not has_few_late
         last_arrival_s = float(arrivals[-1])
         answer_spans = [*zip(answered.arrivals, answered.last, strict=True)]
         refusal_times = list(answers.last[answers.is_refused])
         outcome = Outcome(
             load=qps,
             unit=Poisson.unit,
-            valid=is_valid,
-            latency_ms=Times(**percentiles(answered.latency_ms)),
+            valid=keeps_limits and has_few_late,
+            latency_ms=Times(**figures_of(answered.latency_ms)),
             ttft_ms=Times(**ttft),
             tpot_ms=Times(**tpot),
             sent=(count - 1) / float(arrivals[-1] - arrivals[0]),
             issue_s=last_arrival_s,
-            more=missing_queries(count, late) if needs_more else None,
+            more=missing_queries(count, late) if needs_more_queries else None,
             queue=answered.queue,
             clock_fall=self.recorded_clock_fall(begin_s, last_arrival_s),
             refused=len(refusal_times) or None,
@@ -485,8 +486,8 @@ class Bench:
         return clock_fall(recording, seconds)
 
 
-def percentiles(values: Array) -> dict[str, float]:
-    """Return the figures of a kind of latency that a search uses."""
+def figures_of(values: Array) -> dict[str, float]:
+    """Return the figures of a kind of latency that a search uses, by the names of the fields of `Times`."""
     return {
         "min": float(values.min()),
         "mean": float(values.mean()),
@@ -525,7 +526,7 @@ def true_rate(case: Case) -> float:
 
 
 def has_passed(case: Case, rate: float) -> bool:
-    """Tell whether full tests at a rate are VALID with PASS_SHARE of the sequences of arrivals or more."""
+    """Tell whether full tests at a rate are VALID with at least PASS_SHARE of the sequences of arrivals."""
     has_few_queries = rate * FULL_S < FEW_QUERIES
     sequences = SEQUENCES_IF_FEW if has_few_queries else SEQUENCES
     most_failures = round((1 - PASS_SHARE) * sequences)
@@ -560,12 +561,12 @@ class SearchResult:
         """The number of full tests."""
         return len(self.full_rates)
 
-    def cells(self, best: float) -> str:
-        """Return the cells of this search in the table. `best` is the true rate."""
+    def cells(self, truth: float) -> str:
+        """Return the cells of this search in the table. `truth` is the true rate of the server."""
         rate, ratio = "none", ""
         if self.rate is not None:
             rate = f"{self.rate:.4g}"
-            ratio = f"{self.rate / best:.3f}"
+            ratio = f"{self.rate / truth:.3f}"
         return f"{rate} | {ratio} | {self.attempts} | {self.probes} | {self.minutes:.1f}"
 
 
@@ -607,8 +608,8 @@ class Totals:
     full_tests: list[int] = field(default_factory=list)  # the number of full tests of each search
     first_held: list[bool] = field(default_factory=list)  # whether the first full test of each search held
 
-    def add(self, result: SearchResult, best: float) -> None:
-        self.ratios.append((result.rate or 0.0) / best)
+    def add(self, result: SearchResult, truth: float) -> None:
+        self.ratios.append((result.rate or 0.0) / truth)
         self.full_tests.append(result.attempts)
         self.first_held.append(result.has_first_held)
 
@@ -637,19 +638,19 @@ def benches(names: Sequence[str], count: int) -> Iterator[tuple[Bench, float]]:
     for number, case in enumerate(ALL):
         if names and case.name not in names:
             continue
-        best = true_rate(case)
+        truth = true_rate(case)
         for seed in seeds_of(case, number, count):
-            yield Bench(case, seed), best
+            yield Bench(case, seed), truth
 
 
 def run_searches(names: Sequence[str], count: int) -> None:
     """Search on each server, and print the rates that the searches found beside the true rate."""
     print("| server | highest rate, queries/s | found | of it | full tests | probes | minutes |\n|---|" + "---|" * 6)
     totals = Totals()
-    for bench, best in benches(names, count):
+    for bench, truth in benches(names, count):
         result = find_rate(bench)
-        totals.add(result, best)
-        print(f"| {bench.case.name} | {best:.4g} | {result.cells(best)} |", flush=True)
+        totals.add(result, truth)
+        print(f"| {bench.case.name} | {truth:.4g} | {result.cells(truth)} |", flush=True)
     print(f"\n{totals}")
 
 
@@ -657,19 +658,19 @@ def run_estimates(names: Sequence[str], count: int) -> None:
     """Make a quick estimate for each server, and print whether its range has the true rate."""
     print("| server | highest rate, queries/s | range | right | minutes |\n|---|" + "---|" * 4)
     steady_verdicts, changing_verdicts = list[bool](), list[bool]()
-    for bench, best in benches(names, count):
+    for bench, truth in benches(names, count):
         estimate = quick_estimate(bench)
-        range_cell, verdict_cell = f"none: {', '.join(estimate.doubts)}", ""
         rate_range = estimate.ranges.get(GOAL_NAME)
-        if rate_range is not None:
+        if rate_range is None:
+            cells = f"none: {', '.join(estimate.doubts)} | "
+        else:
             low, high = rate_range
-            is_right = low <= best and (high is None or best <= high)
+            is_right = low <= truth and (high is None or truth <= high)
             verdicts = steady_verdicts if bench.case.is_steady else changing_verdicts
             verdicts.append(is_right)
-            range_cell = f"{low:.3g} or more" if high is None else f"{low:.3g} to {high:.3g}"
-            verdict_cell = f"{is_right} "
-        minutes = bench.spent_s / 60
-        print(f"| {bench.case.name} | {best:.4g} | {range_cell} | {verdict_cell}| {minutes:.1f} |", flush=True)
+            range_text = f"{low:.3g} or more" if high is None else f"{low:.3g} to {high:.3g}"
+            cells = f"{range_text} | {is_right} "
+        print(f"| {bench.case.name} | {truth:.4g} | {cells}| {bench.spent_s / 60:.1f} |", flush=True)
     for kind, verdicts in (("steady", steady_verdicts), ("changing", changing_verdicts)):
         print(f"{kind} servers: {sum(verdicts)} of {len(verdicts)} ranges right")
 

@@ -236,7 +236,8 @@ def compiled_steps() -> Callable[..., tuple[Array, Array, Array, float]]:
 def run_steps(arrivals, prompt_work, steps, speeds, costs, limits, scaling, is_static):  # type: ignore[no-untyped-def]  # noqa: C901, PLR0915
     """Run an engine step by step, and return the values of `Answers`.
 
-    Raises IndexError if not all requests are answered at the end of `speeds`.
+    `Engine.serve` passes an engine's settings as `costs`, `limits` and `scaling`. Raises IndexError if not all requests
+    are answered at the end of `speeds`.
     """
     base_s, running_s, prompt_s, power, knee_s, scale_s = costs
     most_running, most_waiting, step_tokens, prompt_tokens, stair, knee = limits
@@ -245,14 +246,16 @@ def run_steps(arrivals, prompt_work, steps, speeds, costs, limits, scaling, is_s
     first = np.zeros(count)
     last = np.zeros(count)
     is_refused = np.zeros(count, np.bool_)
-    # The requests that end in the same step are a linked list; -1 ends it. The ring has the list of each step to come.
+    # The requests that end in the same step are a linked list, which -1 ends. The ring has the first request of
+    # the list of each step to come.
     ring_size = steps.max() + 1
     ring = np.full(ring_size, -1)
     next_in_list = np.full(count, -1)
-    # The requests from `head` to `tail` wait, in the order of their arrival.
+    # The requests waiting[head:tail] wait, in the order of their arrival.
     waiting = np.empty(count, np.int64)
     head = tail = 0
-    arrived = running = step = 0  # numbers of requests, and of steps
+    arrived = running = 0  # numbers of requests
+    step = 0  # the number of the current step
     now = 0.0
     prompt_room = 0.0  # prompt tokens that may be read
     loaded_s = 0.0  # seconds for which an autoscaler has been loaded
@@ -277,7 +280,7 @@ def run_steps(arrivals, prompt_work, steps, speeds, costs, limits, scaling, is_s
             arrived += 1
         if not running and head == tail:
             continue
-        # Waiting requests begin. Prompt tokens that a step has not used may be read by the next, up to one step's.
+        # Waiting requests begin. Tokens that a step had left for prompts count for the next one, up to `step_tokens`.
         prompt_room = min(prompt_room + step_tokens - running, float(step_tokens))
         old_head = head
         prompt_work_of_step = 0.0
@@ -287,7 +290,7 @@ def run_steps(arrivals, prompt_work, steps, speeds, costs, limits, scaling, is_s
             prompt_room -= prompt_tokens
             head += 1
             running += 1
-        # The step is computed.
+        # The step is computed, for a number of requests that is rounded up to the next stair.
         computed = math.ceil(running / stair) * stair
         running_cost_s = running_s * (computed / replicas) ** power
         seconds = base_s + running_cost_s + prompt_s * prompt_work_of_step / replicas
