@@ -174,8 +174,8 @@ def measure(messages: int, rate: float, clients: int) -> None:
 class CpuTimes(NamedTuple):
     """CPU time in seconds."""
 
-    own_s: float  # of this process, with LoadGen's threads
-    clients_s: float  # of the clients, which are child processes
+    own_s: float  # used by this process, with LoadGen's threads
+    clients_s: float  # used by the clients, which are child processes
 
 
 def cpu_times(server_pid: int | None) -> CpuTimes:

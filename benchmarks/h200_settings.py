@@ -35,14 +35,14 @@ RUNS = {  # folders of docs/runs/h200 by the text beside their bar, slowest firs
 
 
 class RunFigures(NamedTuple):
-    """What a run measured."""
+    """The figures of a run that the picture shows."""
 
     tokens_per_s: int  # output tokens
-    joules_per_token: float  # of the GPU for each output token
+    joules_per_token: float  # energy of the GPU for each output token
 
 
 def figures_of(run: str) -> RunFigures:
-    """Return what a run measured, by the name of its folder."""
+    """Return the figures of a run of docs/runs/h200, by the name of its folder."""
     test = files.read(ROOT / "docs" / "runs" / "h200" / run / "summary.json", Summary).run.performance
     assert test is not None
     return RunFigures(round(test.tokens_per_sec or 0.0), test.joules_per_output_token or 0.0)

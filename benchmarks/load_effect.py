@@ -89,7 +89,7 @@ def block_means(values: list[float]) -> list[float]:
 
 
 class Coverage(NamedTuple):
-    """How good the intervals of simulated tests are."""
+    """The quality of the intervals of simulated tests."""
 
     right: float  # the share of the intervals that hold the true effect
     wrong_sign: float  # the share that shows a gain

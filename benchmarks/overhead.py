@@ -54,7 +54,7 @@ class Cost(NamedTuple):
     queries: int
     queries_per_sec: float
     cpu_us_per_query: float
-    p99_ms: float  # of the latency
+    p99_ms: float  # the p99 of the latency
     target: float  # the rate in queries/s that LoadGen aims at
 
 

@@ -45,13 +45,13 @@ def simulate(
 ) -> Sessions:
     """Simulate sessions of at most 2 * `rounds` pairs, and return their results.
 
-    `ratio` is that of B's speed to A's, less 1. `scatter` is that of each test and `drift` that over the session, as
-    shares. `share` is the confidence of the interval at a look, and a session ends if it is narrower than `within`.
+    `ratio` is that of B's speed to A's, less 1. `scatter` of each test and `drift` over the session are shares of the
+    speed. `share` is the confidence of the interval at a look; a session ends if that is narrower than `within`.
     """
     most_pairs = 2 * rounds
     logs = log_ratios(ratio, scatter, drift, sessions, most_pairs, seed)
     low, high = np.empty(sessions), np.empty(sessions)
-    pairs = np.zeros(sessions, int)  # of each session at its end; 0 while it goes on
+    pairs = np.zeros(sessions, int)  # the number of pairs in each session at its end; 0 while it goes on
     for count in range(FEWEST_ROUNDS, most_pairs + 1, 2):
         means = logs[:, :count].mean(axis=1)
         standard_errors = logs[:, :count].std(axis=1, ddof=1) / np.sqrt(count)
@@ -68,11 +68,11 @@ def simulate(
 
 def log_ratios(ratio: float, scatter: float, drift: float, sessions: int, pairs: int, seed: int) -> NDArray[np.float64]:
     """Return the logarithms of the measured ratios of B's speed to A's, one row a session, one column a pair."""
-    noise = np.random.default_rng(seed).normal(0, scatter, (sessions, pairs, 2))  # of A and of B
+    noise = np.random.default_rng(seed).normal(0, scatter, (sessions, pairs, 2))  # The last axis is A and B.
     # The speed drifts evenly from the first test of the session to the last.
     tests = 2 * pairs
     drift_of_test = np.log1p(drift) * np.arange(tests) / (tests - 1)
-    drift_of_pair = drift_of_test.reshape(pairs, 2)  # of A and of B
+    drift_of_pair = drift_of_test.reshape(pairs, 2)  # The last axis is A and B.
     drift_of_pair[1::2] = drift_of_pair[1::2, ::-1]  # B runs first in every second pair.
     log_a = noise[:, :, 0] + drift_of_pair[:, 0]
     log_b = np.log1p(ratio) + (noise[:, :, 1] + drift_of_pair[:, 1])
