@@ -1,7 +1,9 @@
-"""The same server under the same load by several tools: `python -m benchmarks.crosscheck --endpoint URL`.
+"""A comparison of load generators, each with the same server and the same load.
 
-The tools stand in benchmarks/load_tools.py. Those that are installed are run one after the other. The folder of --out
-keeps the commands, what each tool printed, and its result.
+    python -m benchmarks.crosscheck --endpoint URL
+
+The tools are those of benchmarks/load_tools.py. Those that are installed run one after the other. The folder of --out
+has their commands, what each of them printed, and its result.
 """
 
 import json
@@ -32,7 +34,7 @@ LONGEST_RUN_S = 3600.0  # A tool that runs longer is ended.
 
 
 class ToolRun(NamedTuple):
-    """One tool's test: its figures, and what its user waits for and reads."""
+    """One tool's test: its figures, and the time and the lines of text that it takes of its user."""
 
     tool: Tool
     figures: ToolFigures
@@ -46,10 +48,10 @@ def crosscheck(
     dataset_path: Annotated[Path | None, typer.Option(metavar="PATH", help="As run.py takes it.")] = None,
     concurrency: Annotated[int, typer.Option(metavar="N", help="Requests in flight.")] = 4,
     requests: Annotated[int, typer.Option(metavar="N", help="Requests of each tool.")] = 64,
-    tokens: Annotated[int, typer.Option(metavar="N", help="Of an answer, at most.")] = 128,
+    tokens: Annotated[int, typer.Option(metavar="N", help="Most tokens of an answer.")] = 128,
     out: Annotated[Path, typer.Option(metavar="DIR", help="A new folder.")] = Path("crosscheck"),
 ) -> int:
-    """The same server under the same load by several tools."""
+    """Compare load generators with the same server and the same load."""
     config = RunConfig(model=model, endpoint=(endpoint,), dataset_path=dataset_path)
     if min(concurrency, requests, tokens) < 1:
         raise UsageError("--concurrency, --requests and --tokens take 1 or more.")
@@ -76,9 +78,9 @@ def crosscheck(
 
 
 def write_prompts(load: CrosscheckLoad) -> None:
-    """Write the prompts as text, one a line.
+    """Write the file of prompts: JSONL with the text of one prompt a line.
 
-    Each line has its prompt twice, since aiperf reads the key `text` and the others read `prompt`.
+    Each line has its prompt twice, since aiperf reads the key `text` and the other tools read `prompt`.
     """
     tokenizer = pretrained.load_tokenizer(load.config)
     library = cnn_dailymail.load(load.config, tokenizer, load.request_count)
@@ -90,18 +92,38 @@ def write_prompts(load: CrosscheckLoad) -> None:
 
 
 def run_tool(tool: Tool, load: CrosscheckLoad) -> ToolRun:
-    """Run a tool and read its result. Its command and what it prints are kept in the folder of the load.
+    """Run a tool and read its result. Write its command and what it prints to the folder of the load.
 
-    Raises EndpointError with the last line that it printed if it fails, and if its result cannot be read.
+    Raises EndpointError with the tool's last line if it fails, and if its result cannot be read or has no requests.
     """
     print(f"{tool.name}: {load.request_count} requests, {load.concurrency} in flight", file=sys.stderr, flush=True)
     file_name = tool.name.replace(" ", "-")
     screen_path = load.folder / f"{file_name}.txt"
     command = tool.command(load)
     files.write_text(load.folder / f"{file_name}.command", shlex.join(command) + "\n")
-    # The commands of this program and of vLLM's module run from any folder.
-    python_path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     started = time.monotonic()
+    exit_code = run_command(command, screen_path)
+    seconds = time.monotonic() - started
+    lines = screen_path.read_text(errors="replace").strip().splitlines()
+    if exit_code:
+        last_line = lines[-1] if lines else "it printed nothing"
+        raise EndpointError(f"{tool.name} ended with {exit_code}: {last_line} ({screen_path}).")
+    try:
+        figures = tool.read_figures(load)
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        raise EndpointError(f"{tool.name}: its result cannot be read: {first_line(error)} ({load.folder}).") from None
+    if not figures.requests:
+        raise EndpointError(f"{tool.name}: no request was answered ({screen_path}).")
+    return ToolRun(tool, figures, seconds, len(lines))
+
+
+def run_command(command: Sequence[str], screen_path: Path) -> int:
+    """Run a tool's command and return its exit code. What it prints is written to `screen_path`.
+
+    Raises subprocess.TimeoutExpired if it takes longer than LONGEST_RUN_S.
+    """
+    # With this path, `python -m harness` works from any folder.
+    python_path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     with screen_path.open("w") as screen:
         process = subprocess.run(
             command,
@@ -111,18 +133,7 @@ def run_tool(tool: Tool, load: CrosscheckLoad) -> ToolRun:
             timeout=LONGEST_RUN_S,
             check=False,
         )
-    seconds = time.monotonic() - started
-    lines = screen_path.read_text(errors="replace").strip().splitlines()
-    if process.returncode:
-        last_line = lines[-1] if lines else "it printed nothing"
-        raise EndpointError(f"{tool.name} ended with {process.returncode}: {last_line} ({screen_path}).")
-    try:
-        figures = tool.read_figures(load)
-    except (OSError, ValueError, LookupError, TypeError) as error:
-        raise EndpointError(f"{tool.name}: its result cannot be read: {first_line(error)} ({load.folder}).") from None
-    if not figures.requests:
-        raise EndpointError(f"{tool.name}: no request was answered ({screen_path}).")
-    return ToolRun(tool, figures, seconds, len(lines))
+    return process.returncode
 
 
 FIGURE_ROWS: Sequence[tuple[str, Callable[[ToolRun], float]]] = (
@@ -139,7 +150,7 @@ FIGURE_ROWS: Sequence[tuple[str, Callable[[ToolRun], float]]] = (
 
 
 def figure_table(runs: Sequence[ToolRun]) -> Table:
-    """Return the figures of all tools, one column a tool."""
+    """Return the table of the figures, with a column for each tool."""
     rows = []
     for label, figure in FIGURE_ROWS:
         rows.append([label, *(figure(run) for run in runs)])
@@ -147,8 +158,9 @@ def figure_table(runs: Sequence[ToolRun]) -> Table:
 
 
 def meaning_table(tools: Sequence[Tool]) -> Table:
-    """Return what each tool means by TTFT, TPOT and tokens, one row a tool."""
-    return Table(["tool", *map(column_title, ToolMeanings._fields)], [[tool.name, *tool.meanings] for tool in tools])
+    """Return the table of what TTFT, TPOT and tokens mean, with a row for each tool."""
+    titles = ["tool", *map(column_title, ToolMeanings._fields)]
+    return Table(titles, [[tool.name, *tool.meanings] for tool in tools])
 
 
 def column_title(field: str) -> str:

@@ -1,13 +1,14 @@
-"""Draws what was measured on one H200: Offline by setting, beside the best published and what dummy weights make of it.
+"""A picture of Offline on one H200 by settings, beside the best published result and a run with dummy weights.
 
     python -m benchmarks.h200_settings FOLDER
 
-Llama-3.1-8B's shape with random weights, static fp8 (docs/evidence/performance.md), 2026-11-23, one run each, from
-docs/runs.
+The runs are those of docs/runs, one for each setting, of 2026-11-23: Llama-3.1-8B's shape with random weights, static
+fp8 (docs/evidence/performance.md).
 """
 
 import argparse
 from pathlib import Path
+from typing import NamedTuple
 
 from docs.generate.performance import points
 from harness.config import mlperf
@@ -17,7 +18,7 @@ from harness.report import charts
 from harness.report.charts import Bar, Bars, Panel, StackedPart
 from harness.results.summary import Summary
 
-RUNS = {  # by the name of a bar, slowest first
+RUNS = {  # folders of docs/runs/h200 by the text beside their bar, slowest first
     "0.24: attention by Triton": "off-triton-vllm024",
     "0.32: as a checkpoint comes": "off-static-vllm032",
     "0.24: as a checkpoint comes": "off-static-vllm024",
@@ -33,32 +34,44 @@ RUNS = {  # by the name of a bar, slowest first
 }
 
 
-def measured_of(run: str) -> tuple[int, float]:
-    """Output tokens/s and J of the GPU per output token of a kept run."""
+class RunFigures(NamedTuple):
+    """The figures of a run that the picture shows."""
+
+    tokens_per_s: int  # output tokens
+    joules_per_token: float  # energy of the GPU for each output token
+
+
+def figures_of(run: str) -> RunFigures:
+    """Return the figures of a run of docs/runs/h200, by the name of its folder."""
     test = files.read(ROOT / "docs" / "runs" / "h200" / run / "summary.json", Summary).run.performance
     assert test is not None
-    return round(test.tokens_per_sec or 0.0), test.joules_per_output_token or 0.0
+    return RunFigures(round(test.tokens_per_sec or 0.0), test.joules_per_output_token or 0.0)
 
 
 def panels() -> list[Panel]:
-    """A bar for each run: speed beside the best published, and energy."""
-    rows = {name: measured_of(run) for name, run in RUNS.items()}
+    """Return two panels with a bar for each run: its speed, beside the best published, and its energy."""
     best = points("Offline", "NVIDIA H200")[0]
-    elsewhere = best.rate("samples/s") * mlperf.MAX_NEW_TOKENS
-    label = (
-        f"output tokens/s; line: {best.submitter}, MLPerf {best.round}, another engine: {elsewhere:,.0f}; hollow: dummy"
+    best_tokens_per_s = best.rate("samples/s") * mlperf.MAX_NEW_TOKENS
+    speed_label = (
+        f"output tokens/s; line: {best.submitter}, MLPerf {best.round}, another engine: {best_tokens_per_s:,.0f}; "
+        "hollow: dummy"
     )
-
-    def bar(name: str, value: float, text: str) -> Bar:
-        is_dummy = "dummy" in name
-        return Bar(name, text, [StackedPart(0.0, value, "grey" if is_dummy else "blue", is_dummy)])
-
-    speeds = [bar(name, tokens, f"{tokens:,}") for name, (tokens, _) in rows.items()]
-    energy = [bar(name, joules, f"{joules:.3f}") for name, (_, joules) in rows.items()]
+    speed_bars, energy_bars = [], []
+    for name, run in RUNS.items():
+        figures = figures_of(run)
+        speed_bars.append(run_bar(name, figures.tokens_per_s, f"{figures.tokens_per_s:,}"))
+        energy_bars.append(run_bar(name, figures.joules_per_token, f"{figures.joules_per_token:.3f}"))
     return [
-        Bars("Offline on one H200, random weights", label, speeds, [elsewhere]),
-        Bars("Energy", "J of the GPU per output token", energy),
+        Bars("Offline on one H200, random weights", speed_label, speed_bars, [best_tokens_per_s]),
+        Bars("Energy", "J of the GPU per output token", energy_bars),
     ]
+
+
+def run_bar(name: str, value: float, text: str) -> Bar:
+    """Return the bar of a run, which is grey and hollow if its weights are dummies."""
+    is_dummy = "dummy" in name
+    color = "grey" if is_dummy else "blue"
+    return Bar(name, text, [StackedPart(0.0, value, color, is_dummy)])
 
 
 def parser() -> argparse.ArgumentParser:
@@ -68,4 +81,5 @@ def parser() -> argparse.ArgumentParser:
 
 
 if __name__ == "__main__":
-    charts.save_pictures({"h200-settings": ("Offline by setting", panels())}, parser().parse_args().folder)
+    pictures = {"h200-settings": ("Offline by setting", panels())}
+    charts.save_pictures(pictures, parser().parse_args().folder)

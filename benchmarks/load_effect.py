@@ -2,45 +2,53 @@
 
     python -m benchmarks.load_effect [--tests N]
 
-The load of other programs comes in five forms; the speed also varies by itself, each second like the one before.
+The load of other programs has one of five shapes. The speed also varies by itself. In some tests this variation is
+independent from second to second; in others a second is more or less like the one before.
 """
 
 import argparse
 from collections.abc import Callable
 from random import Random
 from statistics import fmean, median
+from typing import NamedTuple
 
 from harness.results.load_effect import BLOCK_READINGS, fitted_effect, lost_percent
 
 SPEED = 100.0  # tokens/s without load
-# The standard deviation of a second's speed by chance, in tokens/s. As much again is like that of the second before.
+# The standard deviation of a second's independent variation, in tokens/s. It is also that of the steps of the variation
+# that lasts over seconds.
 NOISE = 8.0
-SECONDS = (60, 120, 300, 600)
+PERSISTENCES = (0.0, 0.5, 0.8)  # the share of that lasting variation that remains after a second
+SECONDS = (60, 120, 300, 600)  # the lengths of the tests
 COSTS = (0.0, 0.5, 1.0)  # the share of the speed that a load of the whole CPU costs
 
 
+# Each shape returns the load in percent of the CPU for each second of a test.
 def on_and_off(count: int, _random: Random) -> list[float]:
-    """A load of 40 % for half a minute, and none for half a minute."""
-    return [40.0 * (second // 30 % 2) for second in range(count)]
+    """Return a load that is none and 40 % in turn, for half a minute each."""
+    return [40.0 if second // 30 % 2 else 0.0 for second in range(count)]
 
 
 def bursts(count: int, random: Random) -> list[float]:
-    """A load of 60 % for 3 of 20 seconds."""
-    first = random.randrange(20)
-    return [60.0 * ((second + first) % 20 < 3) for second in range(count)]
+    """Return a load of 60 % for 3 of every 20 seconds."""
+    offset = random.randrange(20)
+    return [60.0 if (second + offset) % 20 < 3 else 0.0 for second in range(count)]
 
 
-def each_second_anew(count: int, random: Random) -> list[float]:
+def independent_seconds(count: int, random: Random) -> list[float]:
+    """Return a load that is drawn for each second independently, around 20 %."""
     return [min(100.0, max(0.0, random.gauss(20, 15))) for _second in range(count)]
 
 
-def once(count: int, random: Random) -> list[float]:
-    """A load of 50 % for a third of the test."""
+def one_period(count: int, random: Random) -> list[float]:
+    """Return a load of 50 % for one third of the test."""
     begin = random.randrange(count // 2)
-    return [50.0 * (begin <= second < begin + count // 3) for second in range(count)]
+    end = begin + count // 3
+    return [50.0 if begin <= second < end else 0.0 for second in range(count)]
 
 
 def wandering(count: int, random: Random) -> list[float]:
+    """Return a load that wanders around 30 %: each second is much like the one before."""
     loads, offset = [], 0.0
     for _second in range(count):
         offset = 0.95 * offset + random.gauss(0, 6)
@@ -48,47 +56,68 @@ def wandering(count: int, random: Random) -> list[float]:
     return loads
 
 
-Load = Callable[[int, Random], list[float]]
-LOADS: dict[str, Load] = {
+LoadShape = Callable[[int, Random], list[float]]
+LOAD_SHAPES: dict[str, LoadShape] = {
     "on and off": on_and_off,
     "bursts": bursts,
-    "each second anew": each_second_anew,
-    "once": once,
+    "each second anew": independent_seconds,
+    "once": one_period,
     "wandering": wandering,
 }
 
 
 def speeds_under(loads: list[float], cost: float, random: Random) -> list[float]:
-    """The speed of each second. Its own variation is independent or like the second before, by chance."""
-    likeness, offset, speeds = random.choice((0.0, 0.5, 0.8)), 0.0, []
+    """Return the speed of each second in tokens/s.
+
+    `loads` are in percent of the CPU, and `cost` is the share of the speed that a load of the whole CPU costs.
+    """
+    persistence = random.choice(PERSISTENCES)
+    lasting_variation = 0.0
+    speeds = []
     for load in loads:
-        offset = likeness * offset + random.gauss(0, NOISE)
-        speeds.append(SPEED * (1 - cost * load / 100) + offset + random.gauss(0, NOISE))
+        lasting_variation = persistence * lasting_variation + random.gauss(0, NOISE)
+        independent_variation = random.gauss(0, NOISE)
+        expected_speed = SPEED * (1 - cost * load / 100)
+        speeds.append(expected_speed + lasting_variation + independent_variation)
     return speeds
 
 
 def block_means(values: list[float]) -> list[float]:
+    """Return the mean of each whole block of BLOCK_READINGS values."""
     last = len(values) - BLOCK_READINGS + 1
     return [fmean(values[first : first + BLOCK_READINGS]) for first in range(0, last, BLOCK_READINGS)]
 
 
-def coverage(load: Load, seconds: int, cost: float, tests: int) -> tuple[float, float, float]:
-    """The share of intervals with the true effect, the share with a wrong sign, and their median width in points."""
+class Coverage(NamedTuple):
+    """The quality of the intervals of simulated tests."""
+
+    right: float  # the share of the intervals that hold the true effect
+    wrong_sign: float  # the share that shows a gain
+    median_width: float  # in percentage points
+
+
+def coverage(shape_name: str, seconds: int, cost: float, tests: int) -> Coverage:
+    """Simulate tests under a shape of load, and return how good their intervals are. Tests without one do not count."""
+    shape = LOAD_SHAPES[shape_name]
+    seed_name = shape_name.replace(" ", "_")
     right = wrong_sign = 0
     widths = []
     for seed in range(tests):
-        random = Random(f"{load.__name__} {seconds} {cost} {seed}")
-        loads = load(seconds, random)
+        random = Random(f"{seed_name} {seconds} {cost} {seed}")
+        loads = shape(seconds, random)
         effect = fitted_effect(block_means(loads), block_means(speeds_under(loads, cost, random)))
         if effect is None:
             continue
         mean_load = fmean(loads)
-        truth = lost_percent(-SPEED * cost / 100, mean_load, SPEED * (1 - cost * mean_load / 100))
-        assert truth is not None
-        right += effect.low_percent <= truth <= effect.high_percent
-        wrong_sign += effect.high_percent < 0
+        mean_speed = SPEED * (1 - cost * mean_load / 100)
+        true_percent = lost_percent(-SPEED * cost / 100, mean_load, mean_speed)
+        assert true_percent is not None
+        if effect.low_percent <= true_percent <= effect.high_percent:
+            right += 1
+        if effect.high_percent < 0:
+            wrong_sign += 1
         widths.append(effect.high_percent - effect.low_percent)
-    return right / len(widths), wrong_sign / len(widths), median(widths)
+    return Coverage(right / len(widths), wrong_sign / len(widths), median(widths))
 
 
 def main() -> None:
@@ -97,12 +126,12 @@ def main() -> None:
     tests = parser.parse_args().tests
     print("| load | seconds | cost of a whole CPU | interval holds it | wrong sign | width, points |")
     print("|---|---|---|---|---|---|")
-    for name, load in LOADS.items():
+    for name in LOAD_SHAPES:
         for seconds in SECONDS:
             for cost in COSTS:
-                held, wrong, width = coverage(load, seconds, cost, tests)
-                row = (name, str(seconds), f"{100 * cost:.0f} %", f"{held:.3f}", f"{wrong:.3f}", f"{width:.1f}")
-                print(f"| {' | '.join(row)} |", flush=True)
+                intervals = coverage(name, seconds, cost, tests)
+                shares = f"{intervals.right:.3f} | {intervals.wrong_sign:.3f} | {intervals.median_width:.1f}"
+                print(f"| {name} | {seconds} | {100 * cost:.0f} % | {shares} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""Load generators for OpenAI servers: how each is run, how its results are read, and what its words mean.
+"""Load generators for OpenAI servers: how each is run, how its results are read, and what its figures mean.
 
-All of them send the same prompts at the same concurrency, so that their figures can be held side by side.
+All of them send the same prompts at the same concurrency, so that their figures can be compared.
 """
 
 import importlib.util
@@ -29,7 +29,7 @@ MS_PER_NS = 1e-6
 
 @dataclass(frozen=True)
 class CrosscheckLoad:
-    """The load that every tool sends, and where its files lie."""
+    """The load that every tool sends, and the paths of its files."""
 
     config: RunConfig  # has the server's address and the model
     concurrency: int  # requests in flight
@@ -60,7 +60,7 @@ class Percentiles(NamedTuple):
 class ToolFigures(NamedTuple):
     """The figures that a tool reports of its test."""
 
-    requests: int  # that were answered
+    requests: int  # answered requests
     requests_per_s: float
     output_tokens_per_s: float
     ttft_ms: Percentiles
@@ -68,7 +68,7 @@ class ToolFigures(NamedTuple):
 
 
 class ToolMeanings(NamedTuple):
-    """What a tool measures under each of three words, as a page shows it."""
+    """What a tool measures as TTFT and as TPOT, and what it counts as tokens, in the words of the comparison's page."""
 
     ttft: str
     tpot: str
@@ -109,7 +109,7 @@ def read_json(path: Path) -> Any:
 
 
 def harness_command(load: CrosscheckLoad) -> list[str]:
-    """Return the command of this runner, which reads the prompts itself instead of from the file."""
+    """Return the command of this runner. It loads the data set itself instead of the file with its prompts."""
     values: dict[str, object] = {
         "--endpoint": load.address,
         "--model": load.config.model,
@@ -239,14 +239,22 @@ def read_aiperf(load: CrosscheckLoad) -> ToolFigures:
 
 
 def inference_endpoint_command(load: CrosscheckLoad) -> list[str]:
-    """Write the configuration of MLPerf Endpoints' client, and return its command.
-
-    The test is one of that benchmark's points but for its length and its seeds. The client sends to
-    /v1/chat/completions, so the server's chat template must add nothing to a prompt.
-    """
+    """Write the configuration of MLPerf Endpoints' client, and return its command."""
     folder = load.folder / "inference-endpoint"
     folder.mkdir()
-    configuration = {
+    configuration = inference_endpoint_configuration(load, folder)
+    path = folder / "configuration.yaml"
+    files.write_text(path, yaml.safe_dump(configuration, sort_keys=False))
+    return ["inference-endpoint", "benchmark", "from-config", "-c", str(path)]
+
+
+def inference_endpoint_configuration(load: CrosscheckLoad, folder: Path) -> dict[str, object]:
+    """Return the configuration of MLPerf Endpoints' client for a load, with its results in `folder`.
+
+    The test is one of that benchmark's points except for its length and its seeds. The client sends to
+    /v1/chat/completions, so the server's chat template must add nothing to a prompt.
+    """
+    return {
         "name": f"r{load.concurrency}",
         "version": "1.0",
         "type": "online",
@@ -291,9 +299,6 @@ def inference_endpoint_command(load: CrosscheckLoad) -> list[str]:
             },
         },
     }
-    path = folder / "configuration.yaml"
-    files.write_text(path, yaml.safe_dump(configuration, sort_keys=False))
-    return ["inference-endpoint", "benchmark", "from-config", "-c", str(path)]
 
 
 def read_inference_endpoint(load: CrosscheckLoad) -> ToolFigures:
@@ -324,55 +329,55 @@ def read_inference_endpoint(load: CrosscheckLoad) -> ToolFigures:
 
 TOOLS: Sequence[Tool] = (
     Tool(
-        "llama31-mlperf",
-        lambda: True,
-        harness_command,
-        read_harness,
-        ToolMeanings(
+        name="llama31-mlperf",
+        is_installed=lambda: True,
+        command=harness_command,
+        read_figures=read_harness,
+        meanings=ToolMeanings(
             ttft="from the hand-over to the client until the first message with a token",
             tpot="(last token - first token) / (tokens - 1), of each request",
             tokens="the ids that the server sends",
         ),
     ),
     Tool(
-        "vllm bench serve",
-        is_package_installed("vllm"),
-        vllm_bench_command,
-        read_vllm_bench,
-        ToolMeanings(
+        name="vllm bench serve",
+        is_installed=is_package_installed("vllm"),
+        command=vllm_bench_command,
+        read_figures=read_vllm_bench,
+        meanings=ToolMeanings(
             ttft="from before the request is sent until the first message",
             tpot="(end of the answer - first message) / (tokens - 1), of each request",
             tokens="the server's usage, else the text tokenized again",
         ),
     ),
     Tool(
-        "guidellm",
-        is_program_installed("guidellm"),
-        guidellm_command,
-        read_guidellm,
-        ToolMeanings(
+        name="guidellm",
+        is_installed=is_program_installed("guidellm"),
+        command=guidellm_command,
+        read_figures=read_guidellm,
+        meanings=ToolMeanings(
             ttft="from the request's start until the first token",
             tpot="latency / tokens, the time to the first token included; over tokens, not requests",
             tokens="the server's usage",
         ),
     ),
     Tool(
-        "aiperf",
-        is_program_installed("aiperf"),
-        aiperf_command,
-        read_aiperf,
-        ToolMeanings(
+        name="aiperf",
+        is_installed=is_program_installed("aiperf"),
+        command=aiperf_command,
+        read_figures=read_aiperf,
+        meanings=ToolMeanings(
             ttft="from the request's start until the first message with text",
             tpot="(last message - first message) / (tokens - 1), of each request; its name is inter-token latency",
             tokens="the server's usage",
         ),
     ),
     Tool(
-        "inference-endpoint",
-        is_program_installed("inference-endpoint"),
-        inference_endpoint_command,
-        read_inference_endpoint,
-        ToolMeanings(
+        name="inference-endpoint",
+        is_installed=is_program_installed("inference-endpoint"),
+        command=inference_endpoint_command,
+        read_figures=read_inference_endpoint,
+        meanings=ToolMeanings(
             ttft="from the hand-over to a worker until the first piece of text, over /v1/chat/completions",
             tpot="(end - first piece) / (tokens after the first piece), of each request",
             tokens="the text tokenized again",

@@ -3,30 +3,32 @@
     python -m benchmarks.search [--searches N] [--quick] [NAME ...]
 
 Each server of benchmarks.simulated_servers runs in virtual time under random arrivals and is judged as LoadGen judges;
-the search is the harness's own. The truth is the highest rate at which 19 of 20 sequences of arrivals are VALID over
-the full test: of 20 sequences where a test has many queries, of 200 where it has few, since chance decides more of it.
+the search is the harness's own. The true rate is the highest at which 19 of 20 sequences of arrivals are VALID over
+the full test. There are 20 sequences if a test has many queries. There are 200 if it has few, since chance decides
+more of its verdict then.
 """
 
 import argparse
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import NamedTuple, Self
 
 import numpy as np
 
 from benchmarks.simulated_servers import (
     UNLIMITED,
     Answers,
+    Array,
     Disaggregated,
     Engine,
     Pace,
     Prefill,
+    RequestSizes,
     Server,
-    Times,
-    batching,
-    shared,
+    batching_engine,
+    sharing_engine,
 )
 from harness.config.loadgen_schedule import arrival_times, queries_of_test
 from harness.config.mlperf import SCENARIOS, LatencyLimits
@@ -43,195 +45,327 @@ from harness.rates.measurements import Candidate, Measurements
 from harness.rates.server_model import LoneRequest
 from harness.rates.simulation import allowed_late
 from harness.results import queue_fit
-from harness.results.outcome import Outcome
-from harness.results.outcome import Times as Latencies
+from harness.results.outcome import Outcome, Queue, Times
 
-FULL_S = 600.0  # seconds of a full test
-HIGHEST_CLOCK_MHZ, CLOCK_STEP_MHZ = 1980, 15  # of an H200
-HOLD = 0.95  # of the sequences of arrivals must be VALID
-FEW, SEQUENCES, OF_FEW = 5000, 20, 200  # queries of a full test; sequences that tell its truth
-SERVER, INTERACTIVE = SCENARIOS["server"].limits, SCENARIOS["interactive"].limits
-assert SERVER and INTERACTIVE
+FULL_S = 600.0  # the length of a full test, in seconds
+HIGHEST_CLOCK_MHZ, CLOCK_STEP_MHZ = 1980, 15  # the clock of an H200, and the steps in which it changes
+PASS_SHARE = 0.95  # the share of the sequences of arrivals that must be VALID at the true rate
+SEQUENCES = 20  # the sequences of arrivals that decide whether a rate passes
+FEW_QUERIES, SEQUENCES_IF_FEW = 5000, 200  # A full test with fewer queries is run with more sequences.
+FIRST_TRUTH_SEED = 1000  # the seed of the first of these sequences
+MOST_TRUTH_RATIO = 1.002  # The search for the true rate ends between two rates with this ratio.
+GOAL_NAME = "its limits"  # the name of the one goal of a quick estimate
+
+
+def mlperf_limits(scenario: str) -> LatencyLimits:
+    limits = SCENARIOS[scenario].limits
+    assert limits is not None
+    return limits
+
+
+SERVER, INTERACTIVE = mlperf_limits("server"), mlperf_limits("interactive")
 PATIENT = LatencyLimits(2000, 30)  # for servers whose prompts take long
 
 
 @dataclass(frozen=True)
 class Case:
-    """A server with a name, its pace, and the limits that it is held to."""
+    """A server with its name, its pace, and the limits that it must keep."""
 
     name: str
     server: Server
     pace: Pace = Pace()
-    limits: Any = SERVER
-    searches: int = 1  # with other arrivals each
+    limits: LatencyLimits = SERVER
+    searches: int = 1  # the number of searches, with other arrivals each
 
     @property
     def is_steady(self) -> bool:
-        """Whether the server stays as it is, but for chance and stalls, which come all the time."""
-        return self.most_replicas == 1 and replace(self.pace, noise=0.0, stall_s=0.0, every_s=math.inf) == Pace()
+        """Tell whether the server stays as it is, except for chance and for stalls, which come all the time."""
+        lasting_pace = replace(self.pace, noise=0.0, stall_s=0.0, stall_every_s=math.inf)
+        return self.most_replicas == 1 and lasting_pace == Pace()
 
     @property
     def most_replicas(self) -> float:
-        """Of an autoscaler; 1 of any other server."""
-        return float(self.server.most_replicas or 1) if isinstance(self.server, Engine) else 1.0
+        """The most replicas of an autoscaler; 1 for any other server."""
+        if isinstance(self.server, Engine) and self.server.most_replicas:
+            return float(self.server.most_replicas)
+        return 1.0
 
     @property
     def full_at(self) -> int:
-        """Requests in flight beyond which the server refuses."""
-        return self.server.at_once + self.server.queue if isinstance(self.server, Engine) else UNLIMITED
+        """The number of requests in flight beyond which the server refuses."""
+        if isinstance(self.server, Engine):
+            return self.server.most_running + self.server.most_waiting
+        return UNLIMITED
 
 
-# Steps of 4,096 tokens at full load: 575 running, 4.5 prompts, 77 ms; its other times are fitted to machine.csv.
+# At full load, a step of 4,096 tokens has 575 running requests and 4.5 prompts, and takes 77 ms. The other times are
+# fitted to machine.csv.
 H200 = Engine(0.004, 2.0e-5, 0.0129, step_tokens=4096)
-PACES = {
+FASTER_H200 = Engine(0.0030, 1.2e-5, 0.0129, step_tokens=4096)
+PACES = {  # The names are parts of the names of cases.
     "noise of 1 %": Pace(noise=0.01),
     "noise of 3 %": Pace(noise=0.03),
-    "slow start": Pace(slow_s=40),
-    "stalls": Pace(stall_s=0.3, every_s=10),
+    "slow start": Pace(warm_up_s=40),
+    "stalls": Pace(stall_s=0.3, stall_every_s=10),
 }
-CASES = (
-    *(Case(f"capacity, {rate:,}/s", Prefill(rate)) for rate in (5, 20, 60, 300, 2000)),
-    *(Case(f"capacity, 60/s, {name}", Prefill(60), pace) for name, pace in PACES.items()),
-    *(Case(f"TPOT, {rate:,}/s", batching(rate)) for rate in (0.5, 5, 40, 300, 2000)),
-    *(Case(f"TPOT, 40/s, {name}", batching(40), pace) for name, pace in PACES.items()),
-    Case("TPOT of 30 ms, 40/s", batching(40, 0.008, 0.024), limits=INTERACTIVE),
-    Case("an H200, Server", H200),
-    Case("an H200, Interactive", H200, limits=INTERACTIVE, searches=6),
+
+
+def modeled_cases() -> Iterator[Case]:
+    """Yield servers of the kinds for which the search was made."""
+    for rate in (5, 20, 60, 300, 2000):
+        yield Case(f"capacity, {rate:,}/s", Prefill(rate))
+    for name, pace in PACES.items():
+        yield Case(f"capacity, 60/s, {name}", Prefill(60), pace)
+    for tpot_rate in (0.5, 5, 40, 300, 2000):
+        yield Case(f"TPOT, {tpot_rate:,}/s", batching_engine(tpot_rate))
+    for name, pace in PACES.items():
+        yield Case(f"TPOT, 40/s, {name}", batching_engine(40), pace)
+    yield Case("TPOT of 30 ms, 40/s", batching_engine(40, 0.008, 0.024), limits=INTERACTIVE)
+    yield Case("an H200, Server", H200)
+    yield Case("an H200, Interactive", H200, limits=INTERACTIVE, searches=6)
+    yield Case("a faster H200, Interactive", FASTER_H200, limits=INTERACTIVE, searches=6)
+    yield from sharing_cases()
+
+
+def sharing_cases() -> Iterator[Case]:
+    """Yield engines that are shared like processors, with and without work for prompts, each with two limits."""
+    for rate in (5, 15, 30, 60, 200):
+        strict_limits = PATIENT if rate < 10 else INTERACTIVE
+        for prompt_share in (0.0, 0.8):
+            kind = "shared, by prompts" if prompt_share else "shared"
+            server = sharing_engine(rate, prompt_share=prompt_share)
+            for limits in (SERVER, strict_limits):
+                yield Case(f"{kind}, {rate}/s, {limits.tpot:g} ms", server, limits=limits)
+
+
+MODELED_CASES = (*modeled_cases(),)
+
+
+# Kinds of servers for which the search was not made. They were written down before it first ran on any of them.
+FIRST_TEN = (
+    Case("96 at once", sharing_engine(60, prompt_share=0.75, most_running=96), limits=INTERACTIVE),
+    Case("two replicas", sharing_engine(30, prompt_share=0.75, replicas=2), limits=INTERACTIVE),
+    Case("prompts of any length", sharing_engine(60, prompt_share=0.8, prompt_spread=1.0), limits=INTERACTIVE),
+    Case("answers of any length", sharing_engine(60, prompt_share=0.5, answer_tokens=(8, 248)), limits=INTERACTIVE),
     Case(
-        "a faster H200, Interactive", Engine(0.0030, 1.2e-5, 0.0129, step_tokens=4096), limits=INTERACTIVE, searches=6
+        "a tenth slower after 4 min",
+        sharing_engine(60, prompt_share=0.8),
+        Pace(hot_after_s=240, hot_speed=0.9),
+        limits=INTERACTIVE,
     ),
-    *(
-        Case(
-            f"shared{', by prompts' if prompts else ''}, {rate}/s, {limits.tpot:g} ms",
-            shared(rate, prompts=prompts),
-            limits=limits,
-        )
-        for rate in (5, 15, 30, 60, 200)
-        for prompts in (0, 0.8)
-        for limits in (SERVER, PATIENT if rate < 10 else INTERACTIVE)
-    ),
-)
-
-
-# Kinds that the search was not made for: written down before it ran on any of them.
-OTHERS = (
-    Case("96 at once", shared(60, prompts=0.75, at_once=96), limits=INTERACTIVE),
-    Case("two replicas", shared(30, prompts=0.75, replicas=2), limits=INTERACTIVE),
-    Case("prompts of any length", shared(60, prompts=0.8, prompt_spread=1.0), limits=INTERACTIVE),
-    Case("answers of any length", shared(60, prompts=0.5, answers=(8, 248)), limits=INTERACTIVE),
-    Case("a tenth slower after 4 min", shared(60, prompts=0.8), Pace(hot_s=240, hot=0.9), INTERACTIVE),
-    Case("faster over ten minutes", shared(40, prompts=0.5), Pace(slow_s=600)),
-    Case("draft tokens", shared(60, 0.0055, 0.4, drafted=0.4), limits=INTERACTIVE),
+    Case("faster over ten minutes", sharing_engine(40, prompt_share=0.5), Pace(warm_up_s=600)),
+    Case("draft tokens", sharing_engine(60, 0.0055, 0.4, draft_chance=0.4), limits=INTERACTIVE),
     Case("steps that bend", Engine(0.004, 1.0e-5, 0.010, power=1.3), limits=INTERACTIVE),
-    Case("waves", Engine(0.010, 1.0e-4, 0.010, at_once=64, is_static=True)),
-    Case("0.3/s", shared(0.3, 0.05, 0.2, at_once=64), limits=LatencyLimits(10_000, 150)),
+    Case("waves", Engine(0.010, 1.0e-4, 0.010, most_running=64, is_static=True)),
+    Case("0.3/s", sharing_engine(0.3, 0.05, 0.2, most_running=64), limits=LatencyLimits(10_000, 150)),
 )
 
-# The search was mended while running on those; so ten more, written down before it ran on any of them.
-MORE = (
-    Case("32 at once, 15/s", shared(15, prompts=0.75, at_once=32), limits=INTERACTIVE),
-    Case("three replicas", shared(25, prompts=0.75, replicas=3)),
-    Case("prompts of any length, 200/s", shared(200, prompts=0.6, prompt_spread=1.5), limits=INTERACTIVE),
-    Case("answers of 2 to 60 tokens", shared(60, prompts=0.75, answers=(2, 60)), limits=INTERACTIVE),
-    Case("a twentieth slower after 2 min", shared(60, prompts=0.75), Pace(hot_s=120, hot=0.95)),
-    Case("noise of 10 %", shared(60, prompts=0.75), Pace(noise=0.1), INTERACTIVE),
-    Case("draft tokens, 200 at once", shared(60, 0.0055, 0.4, drafted=0.7, at_once=200), limits=INTERACTIVE),
+# The search was changed to suit those, so ten more were written down before it first ran on any of them.
+SECOND_TEN = (
+    Case("32 at once, 15/s", sharing_engine(15, prompt_share=0.75, most_running=32), limits=INTERACTIVE),
+    Case("three replicas", sharing_engine(25, prompt_share=0.75, replicas=3)),
+    Case("prompts of any length, 200/s", sharing_engine(200, prompt_share=0.6, prompt_spread=1.5), limits=INTERACTIVE),
+    Case("answers of 2 to 60 tokens", sharing_engine(60, prompt_share=0.75, answer_tokens=(2, 60)), limits=INTERACTIVE),
+    Case(
+        "a twentieth slower after 2 min", sharing_engine(60, prompt_share=0.75), Pace(hot_after_s=120, hot_speed=0.95)
+    ),
+    Case("noise of 10 %", sharing_engine(60, prompt_share=0.75), Pace(noise=0.1), limits=INTERACTIVE),
+    Case(
+        "draft tokens, 200 at once",
+        sharing_engine(60, 0.0055, 0.4, draft_chance=0.7, most_running=200),
+        limits=INTERACTIVE,
+    ),
     Case("steps that bend a little", Engine(0.005, 2.0e-5, 0.008, power=1.15)),
-    Case("stalls of a second", shared(60, prompts=0.75), Pace(stall_s=1.0, every_s=60)),
-    Case("2/s", shared(2, 0.03, 0.3), limits=LatencyLimits(5000, 100)),
+    Case("stalls of a second", sharing_engine(60, prompt_share=0.75), Pace(stall_s=1.0, stall_every_s=60)),
+    Case("2/s", sharing_engine(2, 0.03, 0.3), limits=LatencyLimits(5000, 100)),
 )
 
-# And mended again, while running on those: ten more.
-UNSEEN = (
-    Case("four replicas", shared(12, prompts=0.75, replicas=4)),
-    Case("prompts of any length, 45/s", shared(45, prompts=0.85, prompt_spread=1.2)),
-    Case("answers of 16 to 1,000 tokens", shared(20, prompts=0.3, answers=(16, 1000)), limits=INTERACTIVE),
-    Case("a sixth faster after 3 min", shared(60, prompts=0.75), Pace(hot_s=180, hot=1.15), INTERACTIVE),
-    Case("noise of 5 %, 150 at once", shared(80, prompts=0.75, at_once=150), Pace(noise=0.05), INTERACTIVE),
-    Case("draft tokens, Server", shared(50, 0.0045, 0.5, drafted=0.6)),
+# The search was changed to suit those, too, so there are ten more.
+THIRD_TEN = (
+    Case("four replicas", sharing_engine(12, prompt_share=0.75, replicas=4)),
+    Case("prompts of any length, 45/s", sharing_engine(45, prompt_share=0.85, prompt_spread=1.2)),
+    Case(
+        "answers of 16 to 1,000 tokens",
+        sharing_engine(20, prompt_share=0.3, answer_tokens=(16, 1000)),
+        limits=INTERACTIVE,
+    ),
+    Case(
+        "a sixth faster after 3 min",
+        sharing_engine(60, prompt_share=0.75),
+        Pace(hot_after_s=180, hot_speed=1.15),
+        limits=INTERACTIVE,
+    ),
+    Case(
+        "noise of 5 %, 150 at once",
+        sharing_engine(80, prompt_share=0.75, most_running=150),
+        Pace(noise=0.05),
+        limits=INTERACTIVE,
+    ),
+    Case("draft tokens, Server", sharing_engine(50, 0.0045, 0.5, draft_chance=0.6)),
     Case("steps that bend, Server", Engine(0.006, 8.0e-6, 0.009, power=1.25)),
-    Case("waves of 32", Engine(0.006, 5.0e-5, 0.006, at_once=32, is_static=True), limits=LatencyLimits(4000, 60)),
-    Case("1/s, 16 at once", shared(1, 0.03, 0.4, at_once=16), limits=LatencyLimits(8000, 120)),
-    Case("stalls of a tenth", shared(60, prompts=0.75), Pace(stall_s=0.1, every_s=5), INTERACTIVE),
+    Case("waves of 32", Engine(0.006, 5.0e-5, 0.006, most_running=32, is_static=True), limits=LatencyLimits(4000, 60)),
+    Case("1/s, 16 at once", sharing_engine(1, 0.03, 0.4, most_running=16), limits=LatencyLimits(8000, 120)),
+    Case(
+        "stalls of a tenth",
+        sharing_engine(60, prompt_share=0.75),
+        Pace(stall_s=0.1, stall_every_s=5),
+        limits=INTERACTIVE,
+    ),
 )
 
-# And once more, while running on all of those: ten more, written down before it ran on any of them.
-LAST = (
+# It was changed once more, so there are another ten, written down before it first ran on any of them.
+FOURTH_TEN = (
     Case(
         "answers of 32 to 400 tokens, 64 at once",
-        shared(30, prompts=0.4, answers=(32, 400), at_once=64),
-        Pace(),
-        INTERACTIVE,
+        sharing_engine(30, prompt_share=0.4, answer_tokens=(32, 400), most_running=64),
+        limits=INTERACTIVE,
     ),
-    Case("two replicas, 48 at once", shared(25, prompts=0.75, replicas=2, at_once=48), limits=INTERACTIVE),
-    Case("prompts of any length, 40/s", shared(40, prompts=0.5, prompt_spread=2.0)),
-    Case("a tenth faster after 5 min", shared(50, prompts=0.75), Pace(hot_s=300, hot=1.1)),
-    Case("draft tokens, 64 at once", shared(40, 0.0055, 0.4, drafted=0.5, at_once=64), limits=INTERACTIVE),
-    Case("steps that bend, 128 at once", Engine(0.005, 1.5e-5, 0.010, power=1.2, at_once=128), limits=INTERACTIVE),
-    Case("waves of 128", Engine(0.008, 4.0e-5, 0.008, at_once=128, is_static=True)),
-    Case("stalls of half a second, 100 at once", shared(60, prompts=0.75, at_once=100), Pace(stall_s=0.5, every_s=30)),
-    Case("5/s, 24 at once", shared(5, 0.02, 0.5, at_once=24), limits=LatencyLimits(3000, 80)),
-    Case("noise of 4 %, three replicas", shared(20, prompts=0.75, replicas=3), Pace(noise=0.04), INTERACTIVE),
+    Case(
+        "two replicas, 48 at once",
+        sharing_engine(25, prompt_share=0.75, replicas=2, most_running=48),
+        limits=INTERACTIVE,
+    ),
+    Case("prompts of any length, 40/s", sharing_engine(40, prompt_share=0.5, prompt_spread=2.0)),
+    Case("a tenth faster after 5 min", sharing_engine(50, prompt_share=0.75), Pace(hot_after_s=300, hot_speed=1.1)),
+    Case(
+        "draft tokens, 64 at once",
+        sharing_engine(40, 0.0055, 0.4, draft_chance=0.5, most_running=64),
+        limits=INTERACTIVE,
+    ),
+    Case("steps that bend, 128 at once", Engine(0.005, 1.5e-5, 0.010, power=1.2, most_running=128), limits=INTERACTIVE),
+    Case("waves of 128", Engine(0.008, 4.0e-5, 0.008, most_running=128, is_static=True)),
+    Case(
+        "stalls of half a second, 100 at once",
+        sharing_engine(60, prompt_share=0.75, most_running=100),
+        Pace(stall_s=0.5, stall_every_s=30),
+    ),
+    Case("5/s, 24 at once", sharing_engine(5, 0.02, 0.5, most_running=24), limits=LatencyLimits(3000, 80)),
+    Case(
+        "noise of 4 %, three replicas",
+        sharing_engine(20, prompt_share=0.75, replicas=3),
+        Pace(noise=0.04),
+        limits=INTERACTIVE,
+    ),
 )
 
-# Kinds at which searches by users went wrong: a tenant that comes and goes, a server that grows or refuses, a card with
-# a cap of 208 running requests whose times are fitted to machine.csv and requests.csv of an H200.
-REPORTED = (
-    Case("a neighbor of 3 in 90 s", shared(40, prompts=0.75), Pace(neighbor_s=3), INTERACTIVE, searches=3),
-    Case("an autoscaler to 3 replicas", shared(20, prompts=0.5, most_replicas=3, scale_at=24), searches=2),
-    Case("refuses beyond 8", shared(15, prompts=0.5, at_once=8, queue=0), searches=2),
-    Case("refuses beyond 64, half of them waiting", shared(40, prompts=0.75, at_once=32, queue=32), limits=INTERACTIVE),
+# Kinds of servers with which searches by users went wrong: a tenant that comes and goes, a server that grows or
+# refuses, and a card with a cap of 208 running requests, whose times are fitted to machine.csv and requests.csv of an
+# H200.
+REPORTED_CASES = (
+    Case("a neighbor of 3 in 90 s", sharing_engine(40, prompt_share=0.75), Pace(neighbor_s=3), INTERACTIVE, searches=3),
+    Case("an autoscaler to 3 replicas", sharing_engine(20, prompt_share=0.5, most_replicas=3, scale_at=24), searches=2),
+    Case("refuses beyond 8", sharing_engine(15, prompt_share=0.5, most_running=8, most_waiting=0), searches=2),
+    Case(
+        "refuses beyond 64, half of them waiting",
+        sharing_engine(40, prompt_share=0.75, most_running=32, most_waiting=32),
+        limits=INTERACTIVE,
+    ),
     Case(
         "an H200 of at most 208, Interactive",
-        Engine(0.0025, 2.9e-5, 0.0118, prompt_spread=0.475, at_once=208, step_tokens=4096),
+        Engine(0.0025, 2.9e-5, 0.0118, prompt_spread=0.475, most_running=208, step_tokens=4096),
         Pace(noise=0.01, heat=0.01),
-        INTERACTIVE,
+        limits=INTERACTIVE,
         searches=6,
     ),
-    Case("0.2/s", shared(0.2, 0.08, 0.3, at_once=16), limits=LatencyLimits(20_000, 300)),
+    Case("0.2/s", sharing_engine(0.2, 0.08, 0.3, most_running=16), limits=LatencyLimits(20_000, 300)),
 )
 
-# Twelve kinds more, written down with their names before any search ran on them.
-NEW = (
-    Case("memory short beyond 120 running", shared(50, prompts=0.6, knee=120, knee_s=2e-4)),
-    Case("prefill and decode apart", Disaggregated(45, shared(200)), limits=INTERACTIVE),
-    Case("steps in stairs of 64", shared(60, prompts=0.6, stair=64), limits=INTERACTIVE),
+# Twelve more kinds, written down with their names before any search ran on them.
+TWELVE_MORE = (
+    Case("memory short beyond 120 running", sharing_engine(50, prompt_share=0.6, knee=120, knee_s=2e-4)),
+    Case("prefill and decode apart", Disaggregated(45, sharing_engine(200)), limits=INTERACTIVE),
+    Case("steps in stairs of 64", sharing_engine(60, prompt_share=0.6, stair=64), limits=INTERACTIVE),
     Case(
         "a neighbor of 5 in 45 s",
-        shared(60, prompts=0.75),
+        sharing_engine(60, prompt_share=0.75),
         Pace(neighbor_s=5, neighbor_every_s=45, neighbor_speed=0.7),
     ),
-    Case("three replicas at random", shared(20, prompts=0.75, replicas=3, is_random=True), limits=INTERACTIVE),
-    Case("one prompt in 50 is 15 times as long", shared(40, prompts=0.7, long_prompts=0.02, long_factor=15)),
-    Case("refuses beyond 24", shared(30, prompts=0.6, at_once=24, queue=0), limits=INTERACTIVE),
-    Case("refuses beyond 150, a third of them waiting", shared(50, prompts=0.75, at_once=100, queue=50)),
-    Case("hotter by 4 % in minutes", shared(60, prompts=0.75), Pace(heat=0.04, heat_s=150), INTERACTIVE),
-    Case("a sine of 3 % in ten minutes", shared(60, prompts=0.75), Pace(wave=0.03)),
-    Case("an autoscaler to 4 replicas", shared(15, prompts=0.5, most_replicas=4, scale_s=30, scale_at=48)),
+    Case(
+        "three replicas at random",
+        sharing_engine(20, prompt_share=0.75, replicas=3, is_random=True),
+        limits=INTERACTIVE,
+    ),
+    Case(
+        "one prompt in 50 is 15 times as long",
+        sharing_engine(40, prompt_share=0.7, long_prompt_share=0.02, long_prompt_factor=15),
+    ),
+    Case(
+        "refuses beyond 24", sharing_engine(30, prompt_share=0.6, most_running=24, most_waiting=0), limits=INTERACTIVE
+    ),
+    Case(
+        "refuses beyond 150, a third of them waiting",
+        sharing_engine(50, prompt_share=0.75, most_running=100, most_waiting=50),
+    ),
+    Case(
+        "hotter by 4 % in minutes",
+        sharing_engine(60, prompt_share=0.75),
+        Pace(heat=0.04, heat_s=150),
+        limits=INTERACTIVE,
+    ),
+    Case("a sine of 3 % in ten minutes", sharing_engine(60, prompt_share=0.75), Pace(wave=0.03)),
+    Case("an autoscaler to 4 replicas", sharing_engine(15, prompt_share=0.5, most_replicas=4, scale_s=30, scale_at=48)),
     Case(
         "0.8/s, answers of 64 to 512 tokens",
-        shared(0.8, 0.04, 0.3, answers=(64, 512), at_once=32),
+        sharing_engine(0.8, 0.04, 0.3, answer_tokens=(64, 512), most_running=32),
         limits=LatencyLimits(8000, 150),
     ),
 )
-ALL = (*CASES, *OTHERS, *MORE, *UNSEEN, *LAST, *REPORTED, *NEW)
+ALL = (*MODELED_CASES, *FIRST_TEN, *SECOND_TEN, *THIRD_TEN, *FOURTH_TEN, *REPORTED_CASES, *TWELVE_MORE)
 
 
 class RefusedError(Exception):
-    """A simulated server refused a request where none may be refused."""
+    """A simulated server refused a request of a full test."""
+
+
+class AnsweredRequests(NamedTuple):
+    """The requests of a test that were answered: their times in seconds of virtual time, and their sizes."""
+
+    arrivals: Array
+    first: Array  # when the first token was there
+    last: Array  # when the last token was there
+    sizes: RequestSizes
+
+    @classmethod
+    def of(cls, arrivals: Array, answers: Answers, sizes: RequestSizes) -> Self:
+        """Return those of a test's requests that were not refused."""
+        is_answered = ~answers.is_refused
+        answered_sizes = RequestSizes(sizes.prompt_work[is_answered], sizes.tokens[is_answered])
+        return cls(arrivals[is_answered], answers.first[is_answered], answers.last[is_answered], answered_sizes)
+
+    @property
+    def ttft_ms(self) -> Array:
+        return np.asarray(1000 * (self.first - self.arrivals))
+
+    @property
+    def tpot_ms(self) -> Array:
+        return np.asarray(1000 * (self.last - self.first) / np.maximum(self.sizes.tokens - 1, 1))
+
+    @property
+    def latency_ms(self) -> Array:
+        return np.asarray(1000 * (self.last - self.arrivals))
+
+    @property
+    def queue(self) -> Queue | None:
+        """The queue that these requests show; None if they are too few."""
+        ttft_s = self.first - self.arrivals
+        return queue_fit.queue_from_times(self.arrivals, ttft_s, self.last, self.sizes.prompt_work, self.sizes.tokens)
+
+    def late_count(self, goal: Goal) -> int:
+        """Return how many requests were over a limit: the TTFT's or the TPOT's, whichever had more."""
+        return int(max((self.ttft_ms > goal.ttft_ms).sum(), (self.tpot_ms > goal.tpot_ms).sum()))
 
 
 @dataclass
 class Bench:
-    """Tests of one server, one after the other, in virtual time. It has what `harness.rates.search` asks of a bench."""
+    """Tests of one server, one after the other, in virtual time. It is a `SearchBench` of harness.rates."""
 
     case: Case
     seed: int
     spent_s: float = 0.0
     probes: list[Outcome] = field(default_factory=list)
-    replicas: float = 1.0  # of an autoscaler
-    in_flight: int = UNLIMITED  # requests that the client has at the server at most
-    until_s: float = math.inf  # virtual time, after which nothing more is measured
+    replicas: float = 1.0  # the replicas of an autoscaler
+    in_flight: int = UNLIMITED  # the most requests that the client keeps at the server
+    until_s: float = math.inf  # the virtual time after which nothing more is measured
     may_shorten: bool = False  # whether probes may have fewer queries than LoadGen needs for a verdict
 
     @property
@@ -240,207 +374,244 @@ class Bench:
 
     @property
     def goal(self) -> Goal:
-        return Goal(FULL_S, SURE_QUERIES, self.case.limits.ttft, self.case.limits.tpot, 1, self.seed)
+        limits = self.case.limits
+        return Goal(FULL_S, SURE_QUERIES, limits.ttft, limits.tpot, pass_queries=1, seed=self.seed)
 
     def lone_request(self) -> LoneRequest:
-        """Ten requests one after the other, or some for 20 s."""
-        spent, found = self.spent_s, list[tuple[float, float, float]]()
-        while len(found) < LONE_REQUESTS and self.spent_s < spent + LONE_S:
+        """Return the mean times of LONE_REQUESTS requests that run alone. After LONE_S seconds, no more are sent."""
+        begin_s = self.spent_s
+        [tokens] = self.case.server.requests(1).tokens
+        times = list[tuple[float, float, float]]()  # TTFT, TPOT and latency of each request, in seconds
+        while len(times) < LONE_REQUESTS and self.spent_s < begin_s + LONE_S:
             answers = self.serve(np.zeros(1))
             first, last = float(answers.first[0]), float(answers.last[0])
-            found.append((first, (last - first) / max(self.tokens(1)[0] - 1, 1), last))
-        return LoneRequest(*np.mean(found, axis=0).tolist())
+            tpot_s = (last - first) / max(tokens - 1, 1)
+            times.append((first, tpot_s, last))
+        return LoneRequest(*np.mean(times, axis=0).tolist())
 
     def burst(self, size: int) -> BurstResult:
-        """So many requests at once."""
+        """Send `size` requests at once."""
         answers = self.serve(np.zeros(size))
         refused = int(answers.is_refused.sum())
         return BurstResult(size - refused, refused, float(answers.last.max()))
 
     def say(self, text: str) -> None:
-        """Nobody reads it."""
+        """Do nothing: a simulated search has no reader."""
 
     @property
     def left_s(self) -> float:
         return self.until_s - self.spent_s
 
     def discard(self, probes: Sequence[Outcome]) -> None:
-        """Nothing else keeps probes here than the measurements."""
+        """Do nothing: only the search's measurements have probes that count."""
 
     def limit_in_flight(self, most: int) -> None:
         self.in_flight = most
 
-    def tokens(self, count: int) -> Times:
-        return self.case.server.requests(count)[1]
+    def serve(self, arrivals: Array) -> Answers:
+        """Return the answers to requests that arrive at these times, and let the time pass that they take.
 
-    def prompts(self, count: int) -> Times:
-        return self.case.server.requests(count)[0]
-
-    def serve(self, arrivals: Times) -> Answers:
-        """The answers to requests that come at these times. Raises IndexError where not all are answered an hour after
-        the last one came.
+        Raises IndexError if an engine has not answered all of them an hour after the last one arrived, and
+        OutOfTimeError if the time is over before.
         """
         random = np.random.default_rng([self.seed, len(self.probes), 1])
         speeds = self.case.pace.speeds(int(arrivals[-1]) + 3600, self.spent_s, random)
-        found = self.case.server.answer(arrivals, speeds, self.in_flight, self.replicas)
-        self.replicas = found.replicas
-        self.spent_s += float(found.last.max())
+        answers = self.case.server.answer(arrivals, speeds, self.in_flight, self.replicas)
+        self.replicas = answers.replicas
+        self.spent_s += float(answers.last.max())
         if self.spent_s > self.until_s:
             self.spent_s = self.until_s
             raise OutOfTimeError
-        return found
+        return answers
 
-    def probe(self, chosen: Candidate) -> Outcome:
-        return self.test(chosen.rate, chosen.seconds)
+    def probe(self, candidate: Candidate) -> Outcome:
+        return self.test(candidate.rate, candidate.seconds)
 
     def full_test(self, qps: float) -> Outcome:
-        """A full test. Raises RefusedError: in ten minutes a refusal is a failure."""
+        """Run a full test. Raises RefusedError if a request was refused, which fails a full test."""
         test = self.test(qps, FULL_S)
         if test.refused:
             raise RefusedError
         return test
 
     def test(self, qps: float, seconds: float) -> Outcome:
-        """One test, with the verdict that LoadGen would give it.
+        """Run one test, and return its outcome with the verdict that LoadGen would give it.
 
         Every test has the same sequence of arrivals, up to the first query that comes when the time is over.
         """
-        count = queries_of_test(self.seed, qps, seconds, 1 if self.may_shorten else SURE_QUERIES)
+        least_queries = 1 if self.may_shorten else SURE_QUERIES
+        count = queries_of_test(self.seed, qps, seconds, least_queries)
         arrivals = arrival_times(self.seed, count) / qps
-        began_s = self.spent_s
+        begin_s = self.spent_s
         answers = self.serve(arrivals)
-        is_answered = ~answers.is_refused
-        refused = count - int(is_answered.sum())
-        came, first, last = (times[is_answered] for times in (arrivals, answers.first, answers.last))
-        tokens, prompts = self.tokens(count)[is_answered], self.prompts(count)[is_answered]
-        waits, each = 1000 * (first - came), 1000 * (last - first) / np.maximum(tokens - 1, 1)
-        late = max((waits > self.goal.ttft_ms).sum(), (each > self.goal.tpot_ms).sum())
-        ttft, tpot, whole = map(times_of, (waits, each, 1000 * (last - came)))
-        kept = ttft["p99"] <= self.goal.ttft_ms and tpot["p99"] <= self.goal.tpot_ms
-        valid = kept and late <= allowed_late(count)
-        probe = Outcome(
+        answered = AnsweredRequests.of(arrivals, answers, self.case.server.requests(count))
+        ttft, tpot = figures_of(answered.ttft_ms), figures_of(answered.tpot_ms)
+        # LoadGen asks for two things: p99s within the limits, and as few late queries as early stopping allows.
+        keeps_limits = ttft["p99"] <= self.goal.ttft_ms and tpot["p99"] <= self.goal.tpot_ms
+        late = answered.late_count(self.goal)
+        has_few_late = late <= allowed_late(count)
+        needs_more_queries = keeps_limits and not has_few_late
+        last_arrival_s = float(arrivals[-1])
+        answer_spans = [*zip(answered.arrivals, answered.last, strict=True)]
+        refusal_times = list(answers.last[answers.is_refused])
+        outcome = Outcome(
             load=qps,
             unit=Poisson.unit,
-            valid=bool(valid),
-            latency_ms=Latencies(**whole),
-            ttft_ms=Latencies(**ttft),
-            tpot_ms=Latencies(**tpot),
+            valid=keeps_limits and has_few_late,
+            latency_ms=Times(**figures_of(answered.latency_ms)),
+            ttft_ms=Times(**ttft),
+            tpot_ms=Times(**tpot),
             sent=(count - 1) / float(arrivals[-1] - arrivals[0]),
-            issue_s=float(arrivals[-1]),
-            more=needed(count, int(late)) if kept and not valid else None,
-            queue=queue_fit.queue_from_times(came, first - came, last, prompts, tokens),
-            clock_fall=self.clock_fall(began_s, float(arrivals[-1])),
-            refused=refused or None,
-            full_at=Admission([*zip(came, last, strict=True)], list(answers.last[answers.is_refused])).full_at,
+            issue_s=last_arrival_s,
+            more=missing_queries(count, late) if needs_more_queries else None,
+            queue=answered.queue,
+            clock_fall=self.recorded_clock_fall(begin_s, last_arrival_s),
+            refused=len(refusal_times) or None,
+            full_at=Admission(answer_spans, refusal_times).full_at,
         )
-        self.probes.append(probe)
-        return probe
+        self.probes.append(outcome)
+        return outcome
 
-    def clock_fall(self, began_s: float, seconds: float) -> float | None:
-        """What a recording of the card's clock tells; None of a server without one."""
+    def recorded_clock_fall(self, begin_s: float, seconds: float) -> float | None:
+        """Return the fall of the card's clock as a recording of a test shows it; None for a server without heat.
+
+        The test began at the virtual time `begin_s`, and its last query was sent after `seconds`.
+        """
         if not self.case.pace.heat:
             return None
-        readings = np.arange(1, int(seconds) + 1)
-        clocks = HIGHEST_CLOCK_MHZ * self.case.pace.clock(began_s + readings)
-        stepped = CLOCK_STEP_MHZ * np.rint(clocks / CLOCK_STEP_MHZ)
-        return clock_fall(
-            Recording([float(second) for second in readings], {"gpu0_clock_mhz": stepped.tolist()}), seconds
-        )
+        reading_times = np.arange(1, int(seconds) + 1)
+        clocks = HIGHEST_CLOCK_MHZ * self.case.pace.clock(begin_s + reading_times)
+        reported_clocks = CLOCK_STEP_MHZ * np.rint(clocks / CLOCK_STEP_MHZ)
+        recording = Recording(reading_times.astype(float).tolist(), {"gpu0_clock_mhz": reported_clocks.tolist()})
+        return clock_fall(recording, seconds)
 
 
-def times_of(values: Times) -> dict[str, float]:
-    """The percentiles of a kind of latency that a search goes by."""
-    p99 = float(np.quantile(values, 0.99, method="higher"))
-    return {"min": float(values.min()), "mean": float(values.mean()), "p50": float(np.median(values)), "p99": p99}
+def figures_of(values: Array) -> dict[str, float]:
+    """Return the figures of a kind of latency that a search uses, by the names of the fields of `Times`."""
+    return {
+        "min": float(values.min()),
+        "mean": float(values.mean()),
+        "p50": float(np.median(values)),
+        "p99": float(np.quantile(values, 0.99, method="higher")),
+    }
 
 
-def needed(count: int, late: int) -> int:
-    """Queries within the limit that early stopping wants beyond `count`."""
+def missing_queries(count: int, late: int) -> int:
+    """Return how many more queries early stopping needs so that `late` late ones are allowed, in steps of 10."""
     more = 1
     while allowed_late(count + more) < late:
         more += 10
     return more
 
 
-def truth(case: Case) -> float:
-    """The highest rate that holds a full test with 19 of 20 sequences of arrivals, of a server that has run for an
-    hour: an autoscaler with all its replicas, a server that refuses with as many in flight as it takes.
+def true_rate(case: Case) -> float:
+    """Return the highest rate that passes a full test with 19 of 20 sequences of arrivals.
+
+    The server has run for an hour: an autoscaler has all its replicas. A server that refuses gets as many requests at
+    once as it takes.
     """
     bench = Bench(case, 0, in_flight=case.full_at)
-    low, high = 0.0, 4 * search.burst_qps(bench, Measurements(bench.goal, bench.lone_request()))
-
-    def holds(rate: float) -> bool:
-        lost, sequences = 0, OF_FEW if rate * FULL_S < FEW else SEQUENCES
-        for seed in range(1000, 1000 + sequences):
-            settled = Bench(case, seed, spent_s=3600.0 + 37 * seed, replicas=case.most_replicas, in_flight=case.full_at)
-            try:
-                test = settled.test(rate, FULL_S)
-                lost += not test.valid or bool(test.refused)
-            except IndexError:  # an hour after the last query it has not answered all
-                return False
-            if lost > (1 - HOLD) * sequences + 1e-9:
-                return False
-        return True
-
-    while holds(high):  # a burst need not show what a server completes that slows down only with many requests
+    burst_qps = search.burst_qps(bench, Measurements(bench.goal, bench.lone_request()))
+    low, high = 0.0, 4 * burst_qps
+    # A burst may not show what a server completes that slows down only with many requests.
+    while has_passed(case, high):
         low, high = high, 2 * high
-    while low == 0 or high / low > 1.002:
-        rate = (low + high) / 2
-        low, high = (rate, high) if holds(rate) else (low, rate)
+    while low == 0 or high / low > MOST_TRUTH_RATIO:
+        middle = (low + high) / 2
+        if has_passed(case, middle):
+            low = middle
+        else:
+            high = middle
     return low
 
 
-@dataclass(frozen=True)
-class Found:
-    """What a search came to."""
+def has_passed(case: Case, rate: float) -> bool:
+    """Tell whether full tests at a rate are VALID with at least PASS_SHARE of the sequences of arrivals."""
+    has_few_queries = rate * FULL_S < FEW_QUERIES
+    sequences = SEQUENCES_IF_FEW if has_few_queries else SEQUENCES
+    most_failures = round((1 - PASS_SHARE) * sequences)
+    failures = 0
+    for seed in range(FIRST_TRUTH_SEED, FIRST_TRUTH_SEED + sequences):
+        # Each test begins at another time, so that a change of the speed comes at another place in it.
+        begin_s = 3600.0 + 37 * seed
+        bench = Bench(case, seed, begin_s, replicas=case.most_replicas, in_flight=case.full_at)
+        try:
+            test = bench.test(rate, FULL_S)
+        except IndexError:  # The server has not answered all an hour after the last query: it is far overloaded.
+            return False
+        if not test.valid or test.refused:
+            failures += 1
+        if failures > most_failures:
+            return False
+    return True
 
-    rate: float | None
-    tried: list[float]  # rates of the full tests
+
+@dataclass(frozen=True)
+class SearchResult:
+    """The result of a search and its full tests."""
+
+    rate: float | None  # the highest rate of a full test that held; None if none did
+    full_rates: list[float]  # rates of the full tests, in their order
     has_first_held: bool
     probes: int
-    minutes: float  # of the search
+    minutes: float  # the length of the search, without its full tests
 
     @property
     def attempts(self) -> int:
-        return len(self.tried)
+        """The number of full tests."""
+        return len(self.full_rates)
+
+    def cells(self, truth: float) -> str:
+        """Return the cells of this search in the table. `truth` is the true rate of the server."""
+        rate, ratio = "none", ""
+        if self.rate is not None:
+            rate = f"{self.rate:.4g}"
+            ratio = f"{self.rate / truth:.3f}"
+        return f"{rate} | {ratio} | {self.attempts} | {self.probes} | {self.minutes:.1f}"
 
 
-def find_rate(bench: Bench) -> Found:
-    """The harness's search, and its full tests."""
-    found = search.search(bench)
-    minutes, full = bench.spent_s / 60, list[Outcome]()
-    rate = first_rate(found) or None
+def find_rate(bench: Bench) -> SearchResult:
+    """Run the harness's search and its full tests. A full test with refusals ends them."""
+    measurements = search.search(bench)
+    minutes = bench.spent_s / 60
+    full_tests = list[Outcome]()
+    rate: float | None = first_rate(measurements)
     while rate:
         try:
-            full.append(bench.full_test(rate))
+            full_tests.append(bench.full_test(rate))
         except RefusedError:
             break
-        rate = FullTests(full, found.probes, bench.goal, found.lone).next_rate
-    best = max((test.load for test in full if test.has_held), default=None)
-    has_held = bool(full) and full[0].has_held
-    return Found(best, [test.load for test in full], has_held, len(found.probes), minutes)
+        rate = FullTests(full_tests, measurements.probes, bench.goal, measurements.lone).next_rate
+    return SearchResult(
+        rate=max((test.load for test in full_tests if test.has_held), default=None),
+        full_rates=[test.load for test in full_tests],
+        has_first_held=bool(full_tests) and full_tests[0].has_held,
+        probes=len(measurements.probes),
+        minutes=minutes,
+    )
 
 
 def quick_estimate(bench: Bench) -> quick.Estimate:
-    """The harness's quick estimate."""
+    """Return the harness's quick estimate, within the time that it may take."""
     bench.until_s, bench.may_shorten = quick.CEILING_S, True
-    found = search.estimate(bench)
+    measurements = search.estimate(bench)
     full_at = bench.in_flight if bench.in_flight < UNLIMITED else None
-    return quick.estimate_of(found, {"its limits": quick.for_any_arrivals(bench.goal)}, "", full_at)
+    goal = quick.for_any_arrivals(bench.goal)
+    return quick.estimate_of(measurements, {GOAL_NAME: goal}, "", full_at)
 
 
 @dataclass
 class Totals:
-    """What all searches came to."""
+    """The results of all searches, for the line below the table."""
 
-    ratios: list[float] = field(default_factory=list)  # of what holds; 0 where a search had no answer
-    full_tests: list[int] = field(default_factory=list)
-    first_held: list[bool] = field(default_factory=list)
+    ratios: list[float] = field(default_factory=list)  # rate over true rate; 0 if a search had no answer
+    full_tests: list[int] = field(default_factory=list)  # the number of full tests of each search
+    first_held: list[bool] = field(default_factory=list)  # whether the first full test of each search held
 
-    def add(self, found: Found, best: float) -> None:
-        self.ratios.append((found.rate or 0.0) / best)
-        self.full_tests.append(found.attempts)
-        self.first_held.append(found.has_first_held)
+    def add(self, result: SearchResult, truth: float) -> None:
+        self.ratios.append((result.rate or 0.0) / truth)
+        self.full_tests.append(result.attempts)
+        self.first_held.append(result.has_first_held)
 
     def __str__(self) -> str:
         searches = len(self.ratios)
@@ -452,69 +623,66 @@ class Totals:
         )
 
 
-def cells_of(found: Found, best: float) -> str:
-    rate = "none" if found.rate is None else f"{found.rate:.4g}"
-    ratio = "" if found.rate is None else f"{found.rate / best:.3f}"
-    return f"{rate} | {ratio} | {found.attempts} | {found.probes} | {found.minutes:.1f}"
-
-
 def seeds_of(case: Case, number: int, count: int) -> list[int]:
-    """The seeds of a case's searches: other arrivals each."""
+    """Return the seeds of the arrivals of a case's searches: `count` of them, or as many as the case asks for.
+
+    `number` is the place of the case among all of them.
+    """
     if case.searches > 1:
         return list(range(max(case.searches, count)))
     return [number + 1000 * n for n in range(count)]
 
 
-def run_searches(names: Sequence[str], count: int) -> None:
-    """Search on each server, and say what was found of what holds."""
-    print("| server | highest rate, queries/s | found | of it | full tests | probes | minutes |\n|---|" + "---|" * 6)
-    totals = Totals()
+def benches(names: Sequence[str], count: int) -> Iterator[tuple[Bench, float]]:
+    """Yield a bench for each search on the named servers, or on all without names, and the server's true rate."""
     for number, case in enumerate(ALL):
         if names and case.name not in names:
             continue
-        best = truth(case)
+        truth = true_rate(case)
         for seed in seeds_of(case, number, count):
-            found = find_rate(Bench(case, seed))
-            totals.add(found, best)
-            print(f"| {case.name} | {best:.4g} | {cells_of(found, best)} |", flush=True)
+            yield Bench(case, seed), truth
+
+
+def run_searches(names: Sequence[str], count: int) -> None:
+    """Search on each server, and print the rates that the searches found beside the true rate."""
+    print("| server | highest rate, queries/s | found | of it | full tests | probes | minutes |\n|---|" + "---|" * 6)
+    totals = Totals()
+    for bench, truth in benches(names, count):
+        result = find_rate(bench)
+        totals.add(result, truth)
+        print(f"| {bench.case.name} | {truth:.4g} | {result.cells(truth)} |", flush=True)
     print(f"\n{totals}")
 
 
 def run_estimates(names: Sequence[str], count: int) -> None:
-    """Estimate on each server, and say whether what holds is within the range."""
+    """Make a quick estimate for each server, and print whether its range has the true rate."""
     print("| server | highest rate, queries/s | range | right | minutes |\n|---|" + "---|" * 4)
-    right = {True: list[bool](), False: list[bool]()}
-    for number, case in enumerate(ALL):
-        if names and case.name not in names:
-            continue
-        best = truth(case)
-        for seed in seeds_of(case, number, count):
-            bench = Bench(case, seed)
-            found = quick_estimate(bench)
-            ends = found.ranges.get("its limits")
-            if ends is None:
-                print(
-                    f"| {case.name} | {best:.4g} | none: {', '.join(found.doubts)} | | {bench.spent_s / 60:.1f} |",
-                    flush=True,
-                )
-                continue
-            low, high = ends
-            is_right = low <= best and (high is None or best <= high)
-            right[case.is_steady].append(is_right)
-            shown = f"{low:.3g} or more" if high is None else f"{low:.3g} to {high:.3g}"
-            print(f"| {case.name} | {best:.4g} | {shown} | {is_right} | {bench.spent_s / 60:.1f} |", flush=True)
-    for is_steady, found_right in right.items():
-        print(f"{'steady' if is_steady else 'changing'} servers: {sum(found_right)} of {len(found_right)} ranges right")
+    steady_verdicts, changing_verdicts = list[bool](), list[bool]()
+    for bench, truth in benches(names, count):
+        estimate = quick_estimate(bench)
+        rate_range = estimate.ranges.get(GOAL_NAME)
+        if rate_range is None:
+            cells = f"none: {', '.join(estimate.doubts)} | "
+        else:
+            low, high = rate_range
+            is_right = low <= truth and (high is None or truth <= high)
+            verdicts = steady_verdicts if bench.case.is_steady else changing_verdicts
+            verdicts.append(is_right)
+            range_text = f"{low:.3g} or more" if high is None else f"{low:.3g} to {high:.3g}"
+            cells = f"{range_text} | {is_right} "
+        print(f"| {bench.case.name} | {truth:.4g} | {cells}| {bench.spent_s / 60:.1f} |", flush=True)
+    for kind, verdicts in (("steady", steady_verdicts), ("changing", changing_verdicts)):
+        print(f"{kind} servers: {sum(verdicts)} of {len(verdicts)} ranges right")
 
 
 def main(words: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", metavar="NAME", help="servers; all without")
-    parser.add_argument("--searches", type=int, default=1, help="searches on each, with other arrivals")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="the names of servers; without, all")
+    parser.add_argument("--searches", type=int, default=1, help="searches on each server, with other arrivals each")
     parser.add_argument("--quick", action="store_true", help="quick estimates in place of searches")
-    given = parser.parse_args(words)
-    run = run_estimates if given.quick else run_searches
-    run(given.names, given.searches)
+    arguments = parser.parse_args(words)
+    run = run_estimates if arguments.quick else run_searches
+    run(arguments.names, arguments.searches)
 
 
 if __name__ == "__main__":

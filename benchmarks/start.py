@@ -1,4 +1,4 @@
-"""How a script that starts processes begins, so that none of them outlives it."""
+"""The start of a script that starts processes, so that none of them outlives it."""
 
 import sys
 from collections.abc import Callable
@@ -9,8 +9,9 @@ from harness.core.errors import one_line_errors
 
 
 def start(main: Callable[[], int | None]) -> NoReturn:
-    """Runs `main` and ends with its exit code. SIGTERM ends it as Ctrl-C does; what it started ends with it, however it
-    dies.
+    """Run `main` and end this process with its exit code.
+
+    SIGTERM ends the process as Ctrl-C does. The processes that it started end with it, however it dies.
     """
     processes.install_signal_handlers()
     with one_line_errors():

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.search import Bench, Case
-from benchmarks.simulated_servers import shared
+from benchmarks.simulated_servers import sharing_engine
 from harness.commands.compare import CompareConfig, sweep_of
 from harness.config.plan import Plan
 from harness.config.resolve import resolve
@@ -99,7 +99,7 @@ def bench_left(measurements: Measurements, minutes: float, left_s: float) -> Pla
 
 def test_a_search_with_no_time_for_a_full_test_names_the_minutes_that_it_takes() -> None:
     """LoadGen sends whole passes of 13,368 queries: at 5 queries/s, a full test takes some 50 minutes."""
-    measurements = search.search(Bench(Case("5/s", shared(5)), 1))
+    measurements = search.search(Bench(Case("5/s", sharing_engine(5)), 1))
     with pytest.raises(
         UsageError, match=r"--minutes 13: a full test at about 4\.\d+ queries/s takes [45]\d\.\d min"
     ) as error:

@@ -7,7 +7,7 @@ from unittest.mock import Mock
 import pytest
 
 from benchmarks.search import ALL, Bench, Case, quick_estimate
-from benchmarks.simulated_servers import Pace, shared
+from benchmarks.simulated_servers import Pace, sharing_engine
 from harness.config.resolve import resolve
 from harness.config.run import RunConfig
 from harness.core.errors import UsageError
@@ -66,7 +66,7 @@ def test_without_a_probe_at_the_candidate_the_range_is_as_wide_as_what_is_known(
 
 
 def test_a_server_that_changes_has_no_estimate() -> None:
-    found = quick_estimate(Bench(Case("", shared(40, prompts=0.5), Pace(slow_s=90)), 5))
+    found = quick_estimate(Bench(Case("", sharing_engine(40, prompt_share=0.5), Pace(warm_up_s=90)), 5))
     assert not found.ranges and found.doubts
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from benchmarks.search import ALL, Bench, Case, find_rate
-from benchmarks.simulated_servers import Engine, Pace, Prefill, shared
+from benchmarks.simulated_servers import Engine, Pace, Prefill, sharing_engine
 from harness.config import mlperf
 from harness.config.patterns import SURE_QUERIES
 from harness.config.resolve import resolve
@@ -40,7 +40,7 @@ from tests.support.warm_process import Warm
 
 GOAL = Goal(600, 459, 2000, 100, 1, 7)
 INTERACTIVE = mlperf.SCENARIOS["interactive"].limits
-SHARED = shared(60, prompts=0.8)
+SHARED = sharing_engine(60, prompt_share=0.8)
 BY_NAME = {case.name: case for case in ALL}
 
 
@@ -81,7 +81,7 @@ def test_the_law_of_a_shared_server() -> None:
 @settings(deadline=None, max_examples=5)
 @given(seed=st.integers(0, 10**6), share=st.floats(0.6, 0.95), prompts=st.floats(0, 0.9))
 def test_any_load_tells_the_capacity(seed: int, share: float, prompts: float) -> None:
-    server = Bench(Case("", shared(60, prompts=prompts), limits=INTERACTIVE), seed)
+    server = Bench(Case("", sharing_engine(60, prompt_share=prompts), limits=INTERACTIVE), seed)
     found = server.test(60 * share, 30).queue
     assert found is not None and found.shared_capacity(0.0032) == pytest.approx(60, rel=0.08)
 
@@ -141,7 +141,7 @@ def test_a_server_that_changes_is_measured_again() -> None:
     """It warms up for two minutes: a lone request is faster after the saturated probe than before it, so that both are
     measured again, and what the first probe said does not count.
     """
-    server = Bench(Case("", Prefill(60), Pace(slow_s=120)), 2)
+    server = Bench(Case("", Prefill(60), Pace(warm_up_s=120)), 2)
     found = measured(server)
     assert len(server.probes) > len(found.probes) and server.probes[0].queue
     assert server.probes[0].queue.completed < 57
@@ -167,7 +167,7 @@ def test_probes_that_contradict_the_model_lead_to_the_rate_themselves() -> None:
 
 def test_a_burst_that_fits_at_once_shows_no_more_than_it_completed() -> None:
     """At first a hundred times as many were taken for the capacity, and said."""
-    server = Bench(Case("", Engine(0.005, 1e-7, at_once=64)), 1)
+    server = Bench(Case("", Engine(0.005, 1e-7, most_running=64)), 1)
     said = list[str]()
     server.say = said.append  # type: ignore[method-assign]
     found = Measurements(server.goal, server.lone_request())
@@ -227,14 +227,14 @@ def test_a_minute_of_time_is_kept_for_what_follows() -> None:
 @pytest.mark.slow
 def test_a_slow_server_is_searched_for_as_long_as_it_takes() -> None:
     """Every probe has the queries that early stopping takes; where that is as long as a full test, there is one."""
-    server = Bench(Case("", shared(0.5, alone_s=0.05), limits=mlperf.LatencyLimits(1e5, 250)), 3)
+    server = Bench(Case("", sharing_engine(0.5, lone_tpot_s=0.05), limits=mlperf.LatencyLimits(1e5, 250)), 3)
     found = search.search(server)
     assert 0.1 < found.candidate.rate / 0.5 < 1 and len(found.probes) <= 2
     assert all((one.issue_s or 0) * one.load > 0.9 * SURE_QUERIES for one in found.probes)
 
 
 def test_a_lone_request_over_a_limit_ends_a_search() -> None:
-    server = Bench(Case("", shared(60, alone_s=0.05, prompts=0.75), limits=INTERACTIVE), 1)
+    server = Bench(Case("", sharing_engine(60, lone_tpot_s=0.05, prompt_share=0.75), limits=INTERACTIVE), 1)
     found = search.search(server)
     assert found.candidate.rate == 0
     plan = resolve(RunConfig(scenario="interactive", server_target_qps="max"), [], 0)

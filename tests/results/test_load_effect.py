@@ -57,9 +57,9 @@ def test_blocks_are_means_of_whole_fives_in_the_steady_part() -> None:
     assert blocks_of(Recording(seconds, {"generation_tokens_per_sec": [2.0] * 30}), 0.0, 29.0) == ([], [])
 
 
-@pytest.mark.parametrize("load", simulation.LOADS)
+@pytest.mark.parametrize("load", simulation.LOAD_SHAPES)
 def test_the_interval_holds_the_true_effect(load: str) -> None:
-    held, wrong_sign, _width = simulation.coverage(simulation.LOADS[load], 120, 0.5, 60)
+    held, wrong_sign, _width = simulation.coverage(load, 120, 0.5, 60)
     assert held >= 0.9 and wrong_sign == 0
 
 
