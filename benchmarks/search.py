@@ -681,6 +681,9 @@ def main(words: Sequence[str]) -> None:
     parser.add_argument("--searches", type=int, default=1, help="searches on each server, with other arrivals each")
     parser.add_argument("--quick", action="store_true", help="quick estimates in place of searches")
     arguments = parser.parse_args(words)
+    unknown_names = set(arguments.names).difference(case.name for case in ALL)
+    if unknown_names:
+        parser.error(f"unknown servers: {', '.join(sorted(unknown_names))}")
     run = run_estimates if arguments.quick else run_searches
     run(arguments.names, arguments.searches)
 

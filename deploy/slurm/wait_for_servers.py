@@ -20,7 +20,7 @@ REQUEST_TIMEOUT_S = 10
 def listed_models(address: str) -> list[str]:
     """Return the names of the models that a server lists, asked with the job's key.
 
-    Raises OSError, ValueError or KeyError if it does not answer with a list.
+    Raises OSError, ValueError, KeyError or TypeError if it does not answer with a list.
     """
     headers = {"Authorization": f"Bearer {os.environ.get('OPENAI_API_KEY', '')}"}
     request = urllib.request.Request(f"{address}/models", headers=headers)
@@ -42,7 +42,7 @@ def fault(name: str, address: str, deadline: float) -> str:
             if error.code in (401, 403):
                 return f"it refuses this job's key ({error.code}): it is not this job's server"
             last_error = str(error)
-        except (OSError, ValueError, KeyError) as error:
+        except (OSError, ValueError, KeyError, TypeError) as error:
             last_error = str(error)
         else:
             if name in models:
