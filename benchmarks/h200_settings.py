@@ -9,7 +9,7 @@ docs/runs.
 import argparse
 from pathlib import Path
 
-from docs.generate.performance import points
+from docs.generate.performance import published_results
 from harness.config import mlperf
 from harness.core import files
 from harness.core.locations import ROOT
@@ -43,7 +43,7 @@ def measured_of(run: str) -> tuple[int, float]:
 def panels() -> list[Panel]:
     """A bar for each run: speed beside the best published, and energy."""
     rows = {name: measured_of(run) for name, run in RUNS.items()}
-    best = points("Offline", "NVIDIA H200")[0]
+    best = published_results("Offline", "NVIDIA H200")[0]
     elsewhere = best.rate("samples/s") * mlperf.MAX_NEW_TOKENS
     label = (
         f"output tokens/s; line: {best.submitter}, MLPerf {best.round}, another engine: {elsewhere:,.0f}; hollow: dummy"
