@@ -209,7 +209,10 @@ def data_values() -> dict[str, object]:
     """Return the values of the section on how much of a number is its data, by their names in the template."""
     return {
         "data": data_share.table(),
-        "data_distance": [data_share.most_between_random_and_trained(measure) for measure in ("speed", "energy")],
+        "data_distance": [
+            data_share.most_between_random_and_trained("speed"),
+            data_share.most_between_random_and_trained("energy"),
+        ],
         "dummy_fp8": data_share.span("speed", "dummy", ["fp8"]),
         "dummy_fp8_energy": data_share.span("energy", "dummy", ["fp8"]),
         "dummy_bf16": data_share.span("speed", "dummy", ["bf16"]),
