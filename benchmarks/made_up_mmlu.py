@@ -11,7 +11,6 @@ from benchmarks import random_llama
 from harness.mmlu.question_data import SUBJECTS
 
 KNOWN_WORDS = ["A", "B", "C", "D", "Answer", ".", ":"]  # All other tokens are numbered words.
-ORDINARY_TOKENS = 128_000  # Llama's special tokens come after these.
 DEV_QUESTIONS_PER_SUBJECT = 5
 TEST_QUESTIONS = 14_042
 # Medians of the log-normal lengths, in tokens. With the spreads, 5-shot prompts have about 650 tokens.
@@ -35,7 +34,11 @@ def save_tokenizer(folder: Path) -> None:
     vocabulary = {word: number for number, word in enumerate(words)}
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token=words[-1]))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
-    fast_tokenizer = PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="w128000", eos_token="w128009")
+    fast_tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        bos_token=f"w{random_llama.BEGIN_TOKEN}",
+        eos_token=f"w{random_llama.END_TOKEN}",
+    )
     fast_tokenizer.save_pretrained(folder)
 
 
@@ -66,4 +69,4 @@ def questions(rng: Random, stem_medians: dict[str, float], count: int) -> Iterat
 def random_text(rng: Random, median_tokens: float, spread: float) -> str:
     """Return numbered words, a token each. Their count is log-normal, at least 1."""
     count = max(1, round(rng.lognormvariate(math.log(median_tokens), spread)))
-    return " ".join(f"w{rng.randrange(len(KNOWN_WORDS), ORDINARY_TOKENS)}" for _word in range(count))
+    return " ".join(f"w{rng.randrange(len(KNOWN_WORDS), random_llama.ORDINARY_TOKENS)}" for _word in range(count))

@@ -123,7 +123,7 @@ def bf16_product(inputs: Tensor, weights: Tensor) -> Callable[[], Any]:
 
 
 def fp8_product(inputs: Tensor, weights: Tensor) -> Callable[[], Any]:
-    """Return a product with scales of 1, since the values of scales do not change its speed."""
+    """Return a product with scales of 1: its speed and energy count, not its result."""
     scale = torch.ones(1, device=inputs.device)
     return partial(
         torch._scaled_mm,
