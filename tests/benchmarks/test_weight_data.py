@@ -79,7 +79,7 @@ def test_tiles_are_a_checkpoints_matrices_and_inputs(tmp_path: Path) -> None:
     from benchmarks import random_llama
 
     random_llama.make(tmp_path, 1, "bf16", "small")
-    tiles = trained_tiles.record(tmp_path / "model", tokens=4, weights=1000)
+    tiles = trained_tiles.checkpoint_tiles(tmp_path / "model", tokens=4, weights=1000)
     assert {name: tuple(tensor.shape) for name, tensor in tiles.items() if "weights" in name} == {
         f"{name}.weights": (1000,) for name in SMALL
     }
