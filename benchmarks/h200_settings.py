@@ -10,7 +10,7 @@ import argparse
 from pathlib import Path
 from typing import NamedTuple
 
-from docs.generate.performance import points
+from docs.generate.performance import published_results
 from harness.config import mlperf
 from harness.core import files
 from harness.core.locations import ROOT
@@ -50,7 +50,7 @@ def figures_of(run: str) -> RunFigures:
 
 def panels() -> list[Panel]:
     """Return two panels with a bar for each run: its speed, beside the best published, and its energy."""
-    best = points("Offline", "NVIDIA H200")[0]
+    best = published_results("Offline", "NVIDIA H200")[0]
     best_tokens_per_s = best.rate("samples/s") * mlperf.MAX_NEW_TOKENS
     speed_label = (
         f"output tokens/s; line: {best.submitter}, MLPerf {best.round}, another engine: {best_tokens_per_s:,.0f}; "

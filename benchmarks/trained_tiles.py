@@ -4,62 +4,93 @@
     python -m benchmarks.trained_tiles MODEL TILES.safetensors
 
 MODEL is a checkpoint of Llama's architecture: SmolLM2-135M's weights, whose file holds them in 4 bits, or any other.
-For each of the four products of a layer the file holds rows of its matrices, from layers evenly apart, and what these
-layers' products were given for the beginning of the demo's articles: layers side by side, up to the width of
-Llama-3.1-8B's product. 23 MB in bf16.
+For each of the four products of a layer, the file holds rows of its matrices, from layers evenly apart, and the inputs
+of such layers for the beginning of the demo's articles: side by side, up to the width of Llama-3.1-8B's product. 23 MB
+in bf16.
 """
 
 import argparse
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from harness.core.locations import ROOT
 
-PARTS = {  # of a layer's modules, by product; those of one product have the same input
+# The modules of a layer that are one product in vLLM. They have the same input.
+MODULES = {
     "qkv": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
     "o": ("self_attn.o_proj",),
     "gate_up": ("mlp.gate_proj", "mlp.up_proj"),
     "down": ("mlp.down_proj",),
 }
 WIDTHS = {"qkv": 4096, "o": 4096, "gate_up": 4096, "down": 14336}  # of Llama-3.1-8B's inputs
-TOKENS = 128
-WEIGHTS = 2**21  # of a product
+TOKENS = 128  # rows of the inputs
+WEIGHTS = 2**21  # numbers of a product's weights in the file
 
 
-def record(folder: Path, tokens: int = TOKENS, weights: int = WEIGHTS) -> dict[str, Any]:
-    """The tensors of a checkpoint's tiles: `PRODUCT.weights`, one dimension, and `PRODUCT.inputs`, a row a token."""
+def checkpoint_tiles(folder: Path, tokens: int = TOKENS, weights: int = WEIGHTS) -> dict[str, Any]:
+    """Return the tiles of a checkpoint in bf16.
+
+    PRODUCT.weights has one dimension, PRODUCT.inputs a row for each token.
+    """
     import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers import AutoModelForCausalLM
 
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16)
-    tokenizer = AutoTokenizer.from_pretrained(folder)
+    layers = model.model.layers
+    inputs = recorded_inputs(model, article_tokens(folder, tokens))
+    tiles = {}
+    for product, modules in MODULES.items():
+        matrices = []
+        for layer in layers:
+            matrices.append(torch.cat([layer.get_submodule(module).weight.data for module in modules]))
+        flat_weights = torch.cat([matrix.flatten() for matrix in evenly_spaced(matrices, weights)])
+        wide_inputs = torch.cat(evenly_spaced(inputs[product], WIDTHS[product] * tokens), dim=1)
+        tiles[f"{product}.weights"] = flat_weights[:weights]
+        tiles[f"{product}.inputs"] = wide_inputs[:, : WIDTHS[product]]
+    return {name: tile.contiguous().to(torch.bfloat16) for name, tile in tiles.items()}
+
+
+def article_tokens(folder: Path, tokens: int) -> Any:
+    """Return the first tokens of the demo's articles by a checkpoint's tokenizer, as a batch of one row."""
+    from transformers import AutoTokenizer
+
     articles = json.loads((ROOT / "demo" / "cnn_eval.json").read_text())
     text = "\n\n".join(article["input"] for article in articles)
-    ids = tokenizer(text, return_tensors="pt", truncation=True, max_length=tokens).input_ids
-    layers = model.model.layers
-    inputs: dict[str, list[Any]] = {product: [] for product in PARTS}
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    return tokenizer(text, return_tensors="pt", truncation=True, max_length=tokens).input_ids
 
-    def keep(product: str) -> Any:
-        return lambda module, given: inputs[product].append(given[0][0].to(torch.bfloat16))
 
-    for layer in layers:
-        for product, names in PARTS.items():
-            layer.get_submodule(names[0]).register_forward_pre_hook(keep(product))
+def recorded_inputs(model: Any, token_ids: Any) -> dict[str, list[Any]]:
+    """Run a model, and return the inputs of each product, a tensor for each layer, by the name of the product."""
+    import torch
+
+    inputs: dict[str, list[Any]] = {product: [] for product in MODULES}
+    for layer in model.model.layers:
+        for product, modules in MODULES.items():
+            hook = partial(record_input, inputs[product])
+            layer.get_submodule(modules[0]).register_forward_pre_hook(hook)
     with torch.no_grad():
-        model(ids)
-    tiles = {}
-    for product, names in PARTS.items():
-        matrices = [torch.cat([layer.get_submodule(name).weight.data for name in names]) for layer in layers]
-        tiles[f"{product}.weights"] = torch.cat([matrix.flatten() for matrix in evenly(matrices, weights)])[:weights]
-        rows = torch.cat(evenly(inputs[product], WIDTHS[product] * tokens), dim=1)
-        tiles[f"{product}.inputs"] = rows[:, : WIDTHS[product]]
-    return {name: tensor.contiguous().to(torch.bfloat16) for name, tensor in tiles.items()}
+        model(token_ids)
+    return inputs
 
 
-def evenly(tensors: list[Any], elements: int) -> list[Any]:
-    """As few of these equally large tensors as have so many elements together, evenly apart; all if they have fewer."""
-    count = min(len(tensors), -(-elements // tensors[0].numel()))
+def record_input(recorded: list[Any], _module: Any, arguments: Any) -> None:
+    """Record the input of the only sequence in the batch."""
+    import torch
+
+    batch = arguments[0]
+    recorded.append(batch[0].to(torch.bfloat16))
+
+
+def evenly_spaced(tensors: list[Any], elements: int) -> list[Any]:
+    """Return tensors evenly apart from a list of equally large ones: as few as have so many elements together.
+
+    If all have fewer elements together, all are returned.
+    """
+    needed = -(-elements // tensors[0].numel())
+    count = min(len(tensors), needed)
     return [tensors[number * len(tensors) // count] for number in range(count)]
 
 
@@ -74,7 +105,7 @@ def main() -> None:
     arguments = parser().parse_args()
     from safetensors.torch import save_file
 
-    save_file(record(arguments.model), arguments.tiles)
+    save_file(checkpoint_tiles(arguments.model), arguments.tiles)
     arguments.tiles.chmod(0o644)
 
 

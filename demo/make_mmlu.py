@@ -2,8 +2,8 @@
 
     python -m demo.make_mmlu
 
-Ours, not MMLU's, and far easier: facts of general knowledge asked in both directions, and sums with made-up numbers.
-They are for trying the command, not for judging a model. The same every time.
+The questions are ours, not MMLU's, and far easier: facts of general knowledge asked in both directions, and sums with
+made-up numbers. They are for trying the command, not for judging a model, and are the same every time.
 """
 
 from collections.abc import Callable, Iterator
@@ -14,12 +14,12 @@ from random import Random
 from pyarrow import Table, parquet
 
 HERE = Path(__file__).parent / "mmlu"
-DEV, TEST = 5, 6
+DEV_QUESTIONS, TEST_QUESTIONS = 5, 6  # of a subject
 
 
 @dataclass(frozen=True)
 class Question:
-    """A record of cais/mmlu; `answer` is the place of the right choice, from 0."""
+    """A record of cais/mmlu. `answer` is the index of the right choice."""
 
     question: str
     subject: str
@@ -28,24 +28,33 @@ class Question:
 
 
 def question(rng: Random, subject: str, text: str, right: str, wrong: list[str]) -> Question:
+    """Return a question with the right choice and three of the wrong ones, in random order."""
     choices = [right, *rng.sample(wrong, 3)]
     rng.shuffle(choices)
     return Question(text, subject, choices, choices.index(right))
 
 
-def from_facts(rng: Random, line: str, pairs_line: str) -> list[Question]:
-    """Each of eight facts asked in both directions; three facts for the examples, the other five for the test."""
-    subject, forward, backward = (part.strip() for part in line.split("|"))
-    pairs = [tuple(part.strip().split(": ", 1)) for part in pairs_line.split("; ")]
-    names, whats = zip(*pairs, strict=True)
+def from_facts(rng: Random, subject_line: str, facts_line: str) -> list[Question]:
+    """Return the questions of a subject from its two lines of facts.txt, which ask each of eight facts both ways.
+
+    Examples and test have questions on different facts: three for the examples, the other five for the test.
+    """
+    subject, name_question, meaning_question = (part.strip() for part in subject_line.split("|"))
+    facts = []
+    for fact in facts_line.split("; "):
+        name, meaning = fact.strip().split(": ", 1)
+        facts.append((name, meaning))
     questions = []
-    for name, what in rng.sample(pairs, len(pairs)):
-        questions.append(question(rng, subject, forward.format(what), name, [n for n in names if n != name]))
-        questions.append(question(rng, subject, backward.format(name), what, [w for w in whats if w != what]))
-    return questions[:DEV] + rng.sample(questions[DEV + 1 :], TEST)
+    for name, meaning in rng.sample(facts, len(facts)):
+        other_names = [other_name for other_name, _meaning in facts if other_name != name]
+        other_meanings = [other_meaning for _name, other_meaning in facts if other_meaning != meaning]
+        questions.append(question(rng, subject, name_question.format(meaning), name, other_names))
+        questions.append(question(rng, subject, meaning_question.format(name), meaning, other_meanings))
+    # The sixth question is of the same fact as the fifth.
+    return questions[:DEV_QUESTIONS] + rng.sample(questions[DEV_QUESTIONS + 1 :], TEST_QUESTIONS)
 
 
-Sum = Callable[[Random], tuple[str, int]]
+Sum = Callable[[Random], tuple[str, int]]  # returns a question and its result
 
 
 def power(rng: Random) -> tuple[str, int]:
@@ -53,19 +62,24 @@ def power(rng: Random) -> tuple[str, int]:
     return f"What is the derivative of x^{exponent + 1} at x = {base}?", (exponent + 1) * base**exponent
 
 
-def formula(form: str, result: Callable[[int, int], int], low: int, high: int) -> Sum:
-    """Questions with two random numbers."""
+def binary_number(rng: Random) -> tuple[str, int]:
+    number = rng.randint(9, 63)
+    return f"Which number is {number:b} in binary?", number
+
+
+def formula(text: str, result: Callable[[int, int], int], low: int, high: int) -> Sum:
+    """Return what makes questions with two random numbers, `a` and `b`, from `low` to `high`."""
 
     def make(rng: Random) -> tuple[str, int]:
         a, b = rng.randint(low, high), rng.randint(low, high)
-        return form.format(a=a, b=b), result(a, b)
+        return text.format(a=a, b=b), result(a, b)
 
     return make
 
 
 SUMS: dict[str, Sum] = {
     "abstract_algebra": formula("What is {a} * {b} in the ring Z_7?", lambda a, b: a * b % 7, 2, 30),
-    "college_computer_science": lambda rng: (f"Which number is {(n := rng.randint(9, 63)):b} in binary?", n),
+    "college_computer_science": binary_number,
     "college_mathematics": power,
     "college_physics": formula(
         "A force of {a} N moves a body {b} m along its line. What is the work in J?", lambda a, b: a * b, 2, 20
@@ -88,38 +102,45 @@ SUMS: dict[str, Sum] = {
 
 
 def from_sums(rng: Random, subject: str, make: Sum) -> list[Question]:
+    """Return different questions of a subject. Wrong choices are near the right one and not negative."""
     questions: dict[str, Question] = {}
-    while len(questions) < DEV + TEST:
+    while len(questions) < DEV_QUESTIONS + TEST_QUESTIONS:
         text, right = make(rng)
-        near = [str(right + step) for step in (-10, -3, -2, -1, 1, 2, 3, 10) if right + step >= 0]
-        questions[text] = question(rng, subject, text, str(right), near)
+        wrong = [str(right + step) for step in (-10, -3, -2, -1, 1, 2, 3, 10) if right + step >= 0]
+        questions[text] = question(rng, subject, text, str(right), wrong)
     return list(questions.values())
 
 
+COMPOUNDS: dict[str, Callable[[bool, bool], bool]] = {  # of two statements
+    "P and Q": lambda p, q: p and q,
+    "P or Q": lambda p, q: p or q,
+    "if P then Q": lambda p, q: not p or q,
+    "neither P nor Q": lambda p, q: not (p or q),
+}
+TRUTH_CHOICES = ["true", "false", "neither true nor false", "not to be known"]
+
+
 def from_logic(rng: Random) -> list[Question]:
-    """Formal logic: the value of a compound of two statements."""
-    forms: list[tuple[str, Callable[[bool, bool], bool]]] = [
-        ("P and Q", lambda p, q: p and q),
-        ("P or Q", lambda p, q: p or q),
-        ("if P then Q", lambda p, q: not p or q),
-        ("neither P nor Q", lambda p, q: not (p or q)),
-    ]
-    values = ["true", "false", "neither true nor false", "not to be known"]
+    """Return questions of formal logic, on the value of a compound of two statements."""
     questions = []
-    for name, holds in forms:
+    for name, holds in COMPOUNDS.items():
         for p, q in ((True, True), (True, False), (False, True)):
             text = f"P is {str(p).lower()} and Q is {str(q).lower()}. What is '{name}'?"
-            right = values[0] if holds(p, q) else values[1]
-            questions.append(question(rng, "formal_logic", text, right, [value for value in values if value != right]))
-    return rng.sample(questions, DEV + TEST)
+            right = str(holds(p, q)).lower()
+            wrong = [choice for choice in TRUTH_CHOICES if choice != right]
+            questions.append(question(rng, "formal_logic", text, right, wrong))
+    return rng.sample(questions, DEV_QUESTIONS + TEST_QUESTIONS)
 
 
 def every_subject() -> Iterator[list[Question]]:
-    """facts.txt holds two lines a subject: how to ask for the name and for what it is; eight pairs of both."""
+    """Yield the questions of each subject, examples first.
+
+    facts.txt has two lines for a subject: its name with how to ask for a name and for its meaning, and eight facts.
+    """
     rng = Random(57)
     lines = (HERE / "facts.txt").read_text().splitlines()
-    for line, pairs in zip(lines[::2], lines[1::2], strict=True):
-        yield from_facts(rng, line, pairs)
+    for subject_line, facts_line in zip(lines[::2], lines[1::2], strict=True):
+        yield from_facts(rng, subject_line, facts_line)
     for subject, make in SUMS.items():
         yield from_sums(rng, subject, make)
     yield from_logic(rng)
@@ -129,8 +150,11 @@ def main() -> None:
     folder = HERE / "all"
     folder.mkdir(exist_ok=True)
     subjects = sorted(every_subject(), key=lambda questions: questions[0].subject)
-    for split, part in (("dev", slice(DEV)), ("test", slice(DEV, None))):
-        records = [asdict(item) for questions in subjects for item in questions[part]]
+    splits = {"dev": slice(DEV_QUESTIONS), "test": slice(DEV_QUESTIONS, None)}
+    for split, part in splits.items():
+        records = []
+        for questions in subjects:
+            records += [asdict(item) for item in questions[part]]
         parquet.write_table(Table.from_pylist(records), folder / f"{split}-00000-of-00001.parquet")
         print(f"{split}: {len(records)} questions on {len(subjects)} subjects")
 

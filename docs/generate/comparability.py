@@ -1,5 +1,5 @@
 """Writes two sections of docs/comparability.md: what each tool means by its figures (`benchmarks/load_tools.py`), and
-what each comparison of runs asks them to share, as its own code says it.
+what each comparison of runs asks them to share, from the constants that the comparisons use.
 
 python -m docs.generate.comparability
 """
@@ -24,8 +24,9 @@ from harness.submission import entries, refusals
 from harness.sweep import experiment_result, sweep_state
 
 PAGE = Path(__file__).parents[1] / Path(__file__).with_suffix(".md").name
+# The text between the comments at the beginning and the end of a section.
 SECTION = re.compile(r"(?<=<!-- made by `python -m docs.generate.comparability` -->\n).*?(?=<!-- end -->)", re.S)
-MEANING = {
+MEANINGS = {  # of the aspects of a run
     "work": "what is asked of the engine",
     "settings": "all else that answers or speed depend on, and what the engine makes of it",
     "machine": "GPUs, driver, CPU, cores",
@@ -47,6 +48,7 @@ COMPARISONS: Mapping[str, Collection[str]] = {
     "entries of one submission": refusals.IGNORED_BETWEEN_ENTRIES,
 }
 FLAGS = {"work": RunConfig.flags_by_effect("work"), "settings": RunConfig.flags_by_effect("answers", "speed")}
+# What a comparison may ignore within an aspect that it does compare.
 NAMES = FLAGS | {
     "machine": ("driver",),
     "software": ("python", "variables"),
@@ -55,26 +57,34 @@ NAMES = FLAGS | {
 
 
 def section() -> str:
-    """The table, a line for each comparison, and the flags of the work."""
+    """Return the table of what each comparison asks of each aspect, and the flags of the work."""
     aspects = [*Comparable._fields]
-    head = ["comparison", *(f"{name}: {MEANING[name]}" for name in aspects)]
-    lines = [[who, *(cell(name, ignored) for name in aspects)] for who, ignored in COMPARISONS.items()]
-    work = ", ".join(f"`{flag_name(flag)}`" for flag in FLAGS["work"])
-    return f"{Table(head, lines)}\n\n*work*: {work}. *settings*: every other flag that answers or speed depend on.\n"
+    columns = ["comparison", *(f"{aspect}: {MEANINGS[aspect]}" for aspect in aspects)]
+    rows = []
+    for comparison, ignored in COMPARISONS.items():
+        rows.append([comparison, *(cell(aspect, ignored) for aspect in aspects)])
+    work_flags = ", ".join(f"`{flag_name(flag)}`" for flag in FLAGS["work"])
+    note = f"*work*: {work_flags}. *settings*: every other flag that answers or speed depend on."
+    return f"{Table(columns, rows)}\n\n{note}\n"
 
 
 def cell(aspect: str, ignored: Collection[str]) -> str:
-    """What a comparison asks of an aspect."""
+    """Return what a comparison asks of an aspect. `ignored` are the aspects, and names within aspects, it ignores."""
     if aspect in ignored:
         return "any"
-    names = [flag_name(name) if aspect in FLAGS else name for name in NAMES.get(aspect, ()) if name in ignored]
-    return " but: ".join(["none" if aspect in FLAWS else "the same", *filter(None, [", ".join(names)])])
+    requirement = "none" if aspect in FLAWS else "the same"
+    exceptions = [name for name in NAMES.get(aspect, ()) if name in ignored]
+    if not exceptions:
+        return requirement
+    if aspect in FLAGS:
+        exceptions = [flag_name(name) for name in exceptions]
+    return f"{requirement} but: {', '.join(exceptions)}"
 
 
 def page() -> str:
-    """The whole page with both sections as they are now."""
-    made = iter((f"{crosscheck.meaning_table(TOOLS)}\n", section()))
-    return wrapped(SECTION.sub(lambda _: f"\n{next(made)}\n", PAGE.read_text()))
+    """Return the whole page with both sections as they are now."""
+    sections = iter((f"{crosscheck.meaning_table(TOOLS)}\n", section()))
+    return wrapped(SECTION.sub(lambda _old_text: f"\n{next(sections)}\n", PAGE.read_text()))
 
 
 def main() -> None:

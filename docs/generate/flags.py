@@ -7,13 +7,14 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from docs.generate.wrapping import wrapped
 from harness.commands import COMMANDS
 from harness.core.command import RENAMED_FLAGS, Group
 from harness.core.command_help import shown_default
 from harness.core.files import write_text
+from harness.core.formatting import joined_text
 
 PAGE = Path(__file__).parents[1] / "reference" / Path(__file__).with_suffix(".md").name
 HEAD = """# Flags
@@ -69,42 +70,57 @@ was full, and 3.4 % of the requests were preempted ([in detail](../evidence/perf
 """
 
 
-def leaves(commands: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
-    """Every command with its name, those of a group included."""
+class FlagRow(NamedTuple):
+    """A flag as the page shows it: its name and what it takes, as code; its default; its help on one line."""
+
+    name: str
+    default: str
+    help: str
+
+
+def commands_by_name(commands: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the full name of every command, with the command. A group yields its commands."""
     for name, command in commands.items():
         if isinstance(command, Group):
-            yield from leaves(command.commands, f"{before}{name} ")
+            yield from commands_by_name(command.commands, f"{prefix}{name} ")
         else:
-            yield f"{before}{name}", command
+            yield f"{prefix}{name}", command
 
 
-def rows(parameters: Iterable[Any]) -> Iterator[tuple[str, str, str]]:
-    """A row for each flag: its name and what it takes, its default, its help."""
-    for each in parameters:
-        if getattr(each, "hidden", False) or "--help" in each.opts:
-            continue
-        is_option = each.param_type_name == "option"
-        name = " ".join(filter(None, [each.opts[0] if is_option else "", each.metavar]))
-        default = "(required)" if is_option and each.required else shown_default(each)
-        yield f"`{name}`", default, re.sub(r"\s+", " ", getattr(each, "help", "") or "")
+def rows(parameters: Iterable[Any]) -> Iterator[FlagRow]:
+    """Yield a row for each parameter of a command, except for hidden ones and --help."""
+    for parameter in parameters:
+        is_hidden = getattr(parameter, "hidden", False)
+        if not is_hidden and "--help" not in parameter.opts:
+            yield flag_row(parameter)
 
 
-def item(row: tuple[str, str, str]) -> str:
-    """A row as an item of a list."""
-    name, default, meaning = row
-    shown = f" ({default.strip('()')})" if default else ""
-    return f"- {name}{shown}: {meaning}\n"
+def flag_row(parameter: Any) -> FlagRow:
+    """Return the row of a Click parameter. An argument has its metavar as its name."""
+    is_option = parameter.param_type_name == "option"
+    name_parts = [parameter.opts[0] if is_option else "", parameter.metavar]
+    is_required_option = is_option and parameter.required
+    default = "(required)" if is_required_option else shown_default(parameter)
+    help_text = getattr(parameter, "help", "") or ""
+    return FlagRow(f"`{joined_text(' ', *name_parts)}`", default, re.sub(r"\s+", " ", help_text))
+
+
+def list_item(row: FlagRow) -> str:
+    """Return a row as an item of a Markdown list."""
+    note = f" ({row.default.strip('()')})" if row.default else ""
+    return f"- {row.name}{note}: {row.help}\n"
 
 
 def page() -> str:
-    """The page."""
+    commands = {name: import_module(f"harness.commands.{name}").command for name in COMMANDS}
+    run_rows = list(rows(commands["run"].params))
     parts = [HEAD]
-    loaded = {name: import_module(f"harness.commands.{name}").command for name in COMMANDS}
-    shared = set(rows(loaded["run"].params))
-    for name, command in leaves(loaded):
-        if found := [line for line in rows(command.params) if name == "run" or line not in shared]:
-            parts.append(f"## {name}\n\n{''.join(map(item, found))}")
-    older_names = (f"- `{old}`: `{current}`\n" for old, current in RENAMED_FLAGS.items())
+    for name, command in commands_by_name(commands):
+        # Other commands list only the flags that `run` does not have.
+        listed_rows = run_rows if name == "run" else [row for row in rows(command.params) if row not in run_rows]
+        if listed_rows:
+            parts.append(f"## {name}\n\n{''.join(map(list_item, listed_rows))}")
+    older_names = [f"- `{old}`: `{current}`\n" for old, current in RENAMED_FLAGS.items()]
     parts.append(f"{OLDER_NAMES_HEAD}{''.join(older_names)}{OTHER_HARNESSES}")
     return wrapped("\n".join(parts))
 

@@ -5,11 +5,11 @@ python -m docs.generate.metrics
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import is_dataclass
 from itertools import groupby
 from pathlib import Path
-from typing import Any, get_args, get_origin
+from typing import Any, NamedTuple, get_args, get_origin
 
 from pydantic import BaseModel
 
@@ -52,7 +52,7 @@ tokens/s per user are left out.
 
 
 class Files(Summary):
-    """Where the paths of METRICS begin."""
+    """The files in which the paths of METRICS begin: the summary, and estimate.json of --quick."""
 
     estimate: Estimate
 
@@ -68,11 +68,12 @@ performance test: two metrics a row, both in MLflow. Neither direction is better
 | names | label | in CSV | meaning |
 |---|---|---|---|
 """
-WHERE = {"compare": "CSV", "mlflow": "MLflow"}
-PERCENTILE = "From sending a request to its last token; in Offline from the start of the test."
-MEANINGS = {  # of what has no description in the summary, by name; of telemetry by quantity
+PLACE_NAMES = {"compare": "CSV", "mlflow": "MLflow"}
+LATENCY = "From sending a request to its last token; in Offline from the start of the test."
+# The meanings of metrics without a description in the summary, by name; those of telemetry by quantity.
+MEANINGS = {
     "samples_per_sec": "Answers per second, as LoadGen measured.",
-    **{f"latency_{point}_ms": PERCENTILE for point in ("mean", "p50", "p90", "p99")},
+    **{f"latency_{point}_ms": LATENCY for point in ("mean", "p50", "p90", "p99")},
     "requests_per_hour": "The rate of answers in the test, for an hour.",
     "requests_per_day": "The same for a day.",
     "cost_per_million_output_tokens": "`--price-per-hour` over the output tokens of an hour, for a million.",
@@ -111,33 +112,77 @@ MEANINGS = {  # of what has no description in the summary, by name; of telemetry
 
 
 def page() -> str:
-    """The whole page, in Markdown."""
-    sampled = [metric for metric in METRICS if TELEMETRY in metric.path]
-    plain = [metric for metric in METRICS if metric not in sampled]
-    lines = (table_line([*alike]) for _, alike in groupby(plain, row_of))
-    recorded = (telemetry_line([*alike]) for _, alike in groupby(sampled, quantity))
-    return wrapped("".join((HEAD, *lines, TELEMETRY_HEAD, *recorded)))
+    telemetry_metrics = [metric for metric in METRICS if TELEMETRY in metric.path]
+    other_metrics = [metric for metric in METRICS if TELEMETRY not in metric.path]
+    lines = [HEAD]
+    for _value, metrics in groupby(other_metrics, row_key):
+        lines.append(table_line([*metrics]))
+    lines.append(TELEMETRY_HEAD)
+    for _quantity, metrics in groupby(telemetry_metrics, quantity):
+        lines.append(telemetry_line([*metrics]))
+    return wrapped("".join(lines))
 
 
-def row_of(metric: Metric) -> str:
-    """What the metrics of a row share: the points of one latency, the scores, or the path."""
+def row_key(metric: Metric) -> str:
+    """Return the path that the metrics of a row have in common.
+
+    The points of a latency share a row, and so do the scores.
+    """
     parent = metric.path.rpartition(".")[0]
     return parent if parent.endswith(("_ms", ".scores")) else metric.path
 
 
 def table_line(metrics: Sequence[Metric]) -> str:
-    """Metrics of one row: more than one where they are points of the same, or where scenarios call one differently."""
-    first, row = metrics[0], row_of(metrics[0])
-    ends = "" if row == first.path else f": {', '.join(f'`{metric.steps[-1]}`' for metric in metrics)}"
+    """Return a row of the first table.
+
+    It has several metrics if they are points of one latency, scores, or names of one value in different scenarios.
+    """
+    first = metrics[0]
     cells = (
-        ", ".join(f"`{metric.name}`" for metric in metrics),
+        code_list(metric.name for metric in metrics),
         label_of(metrics),
-        "; ".join(places_of(metrics)) or ("a sweep" if first.steps[0] == ESTIMATE else "the report"),
-        "–" if is_derived(first) else f"`{row}`{ends}",
+        place_cell(metrics),
+        path_cell(metrics),
         first.better or "–",
         meaning(first),
     )
     return f"| {' | '.join(cells)} |\n"
+
+
+def code_list(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
+
+
+def label_of(metrics: Sequence[Metric]) -> str:
+    """Return the labels of a row's metrics, or their common label without the point of a latency."""
+    labels = [metric.label for metric in metrics]
+    labels_without_point = {re.sub(r" (mean|p\d+)\b", "", label) for label in labels}
+    return "; ".join(labels_without_point if len(labels_without_point) == 1 else labels)
+
+
+def place_cell(metrics: Sequence[Metric]) -> str:
+    """Return where else the metrics of a row are, and which of them, if not all are there."""
+    texts = []
+    for place, place_name in PLACE_NAMES.items():
+        metrics_there = [metric for metric in metrics if place in metric.places]
+        if len(metrics_there) == len(metrics):
+            texts.append(place_name)
+        elif metrics_there:
+            texts.append(f"{place_name} ({', '.join(metric.steps[-1] for metric in metrics_there)})")
+    if texts:
+        return "; ".join(texts)
+    return "a sweep" if metrics[0].steps[0] == ESTIMATE else "the report"
+
+
+def path_cell(metrics: Sequence[Metric]) -> str:
+    """Return the path to the values of a row in the summary; a dash for values that no file has."""
+    first = metrics[0]
+    if is_derived(first):
+        return "–"
+    common_path = row_key(first)
+    if common_path == first.path:
+        return f"`{common_path}`"
+    return f"`{common_path}`: {code_list(metric.steps[-1] for metric in metrics)}"
 
 
 def is_derived(metric: Metric) -> bool:
@@ -145,40 +190,30 @@ def is_derived(metric: Metric) -> bool:
     return metric.path.startswith(TEST_PATH) and isinstance(getattr(Outcome, metric.steps[0], None), property)
 
 
-def label_of(metrics: Sequence[Metric]) -> str:
-    """The label, without the point where there are several of one latency."""
-    labels = [metric.label for metric in metrics]
-    shared = {re.sub(r" (mean|p\d+)\b", "", label) for label in labels}
-    return "; ".join(shared if len(shared) == 1 else labels)
-
-
-def places_of(metrics: Sequence[Metric]) -> Iterator[str]:
-    """Where the metrics of a row are, and which of them where it is not all."""
-    for place, word in WHERE.items():
-        found = [metric for metric in metrics if place in metric.places]
-        some = f" ({', '.join(metric.steps[-1] for metric in found)})" if len(found) < len(metrics) else ""
-        yield from [f"{word}{some}"] if found else []
-
-
 def telemetry_line(metrics: Sequence[Metric]) -> str:
-    """The metrics of one quantity."""
+    """Return a row of the table of telemetry: the mean and the maximum of one quantity."""
+    statistics_in_csv = [metric.name.rpartition("_")[2] for metric in metrics if "compare" in metric.places]
     cells = (
-        ", ".join(f"`{metric.name}`" for metric in metrics),
+        code_list(metric.name for metric in metrics),
         metrics[0].label.rpartition(", ")[0],
-        ", ".join(metric.name.rpartition("_")[2] for metric in metrics if "compare" in metric.places) or "–",
+        ", ".join(statistics_in_csv) or "–",
         MEANINGS[quantity(metrics[0])],
     )
     return f"| {' | '.join(cells)} |\n"
 
 
 def quantity(metric: Metric) -> str:
+    """Return the name of a quantity of telemetry, which its mean and its maximum share."""
     return metric.steps[1]
 
 
 def meaning(metric: Metric) -> str:
-    """The description that is nearest to the value: of its field, or else of what the field belongs to."""
-    found = [text for text in descriptions(Files, metric.path.split(".")) if text]
-    parts = [MEANINGS.get(metric.name) or " ".join(found[-1].split()).replace("|", "\\|")]
+    """Return what a metric means: from MEANINGS or, if it is not there, from the descriptions of the summary's fields.
+
+    The description nearest to the value counts: that of its own field or, without one, of the field around it.
+    """
+    texts = [text for text in descriptions(Files, metric.path.split(".")) if text]
+    parts = [MEANINGS.get(metric.name) or " ".join(texts[-1].split()).replace("|", "\\|")]
     if metric.steps[0] in ("ttft_ms", "tpot_ms"):
         parts.append("Streaming scenarios only.")
     if metric.in_process:
@@ -190,36 +225,56 @@ PERFORMANCE_MODELS: tuple[type[BaseModel], ...] = (TestDetails, Figures, Machine
 
 
 def descriptions(kind: type, steps: list[str]) -> Iterator[str | None]:
-    """Of each step of a path below a type, the outermost first. Raises KeyError for a path that leads nowhere."""
+    """Yield the description of each step of a path in the summary, the outermost first; None for a step without one.
+
+    `kind` is the type in which the path begins. Raises KeyError if the path leads nowhere.
+    """
     if not steps:
         return
-    name, *rest = steps
+    name, *further_steps = steps
+    field = field_of(kind, name)
+    yield field.description
+    if field.kind is not None:
+        yield from descriptions(bare_type(field.kind), further_steps)
+
+
+class Field(NamedTuple):
+    """A field of the summary: its description, if it has one, and its type, or None where no path leads further."""
+
+    description: str | None
+    kind: Any
+
+
+def field_of(kind: type, name: str) -> Field:
+    """Return the field of a type by its name. Raises KeyError if the type has no such field."""
     if get_origin(kind) is dict:
-        text, below = None, get_args(kind)[1]
-    elif is_dataclass(kind):
-        text, below = None, kind.__annotations__[name]
-    else:
-        assert issubclass(kind, BaseModel)
-        # `run.performance` has the fields of all these in one object.
-        models = PERFORMANCE_MODELS if kind is Outcome else (kind,)
-        having = [model for model in models if name in {**model.model_fields, **model.model_computed_fields}]
-        model = having[0] if having else kind
-        derived = getattr(Outcome, name, None)
-        if not having and isinstance(derived, property):
-            yield derived.__doc__
-            return
-        field: Any = model.model_fields.get(name) or model.model_computed_fields[name]
-        text, below = field.description, getattr(field, "annotation", None) or field.return_type
-    yield text
-    yield from descriptions(bare(below), rest)
+        _key_type, value_type = get_args(kind)
+        return Field(None, value_type)
+    if is_dataclass(kind):
+        return Field(None, kind.__annotations__[name])
+    assert issubclass(kind, BaseModel)
+    # `run.performance` has the fields of all these models in one object.
+    models = PERFORMANCE_MODELS if kind is Outcome else (kind,)
+    for model in models:
+        if name in model.model_fields:
+            stored = model.model_fields[name]
+            return Field(stored.description, stored.annotation)
+        if name in model.model_computed_fields:
+            computed = model.model_computed_fields[name]
+            return Field(computed.description, computed.return_type)
+    derived = getattr(Outcome, name, None)
+    if isinstance(derived, property):
+        return Field(derived.__doc__, None)
+    raise KeyError(name)
 
 
-def bare(kind: Any) -> Any:
-    """A type without None and annotations."""
-    if isinstance(get_origin(kind), type) and issubclass(get_origin(kind), Mapping):
+def bare_type(kind: Any) -> Any:
+    """Return a type without None and without annotations."""
+    origin = get_origin(kind)
+    if isinstance(origin, type) and issubclass(origin, Mapping):
         return kind
-    kinds = [bare(part) for part in get_args(kind) if part is not type(None) and hasattr(part, "__name__")]
-    return kinds[0] if kinds else kind
+    parts = [part for part in get_args(kind) if part is not type(None) and hasattr(part, "__name__")]
+    return bare_type(parts[0]) if parts else kind
 
 
 def main() -> None:

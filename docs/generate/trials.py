@@ -1,11 +1,15 @@
-"""The table of everything that was tried on a card, from the kept runs: a change, and the runs without and with it."""
+"""The table of everything that was tried on a card, from the runs in docs/runs: a change, and the runs without and with
+it.
+"""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from operator import attrgetter
 from pathlib import Path
 from statistics import mean
+from typing import Any
 
 from harness.core.formatting import Measured, number
 from harness.core.tables import Table
@@ -13,13 +17,15 @@ from harness.results.outcome import Outcome
 from harness.results.summary import Summary
 
 PRODUCTS = Path(__file__).parents[1] / "runs" / "h200-products" / "products.json"
+# Rows and columns of the weights of each matrix product of a layer.
 SHAPES = {"qkv": (6144, 4096), "o": (4096, 4096), "gate_up": (28672, 4096), "down": (4096, 14336)}
-Reader = Callable[[str], Summary]  # the summary of a kept run, by its folder's name
+ALGORITHM_PREFIXES = ("algo", "of")  # of the names of cuBLASLt's algorithms in products.json
+SummaryReader = Callable[[str], Summary]  # returns the summary of a run, by the name of its folder
 
 
 @dataclass(frozen=True)
 class Trial:
-    """One change: the kept runs without it and with it, which were one card's, and what became of it."""
+    """One change: the runs without it and with it, on one card, and what came of it."""
 
     change: str
     without: Sequence[str]
@@ -27,9 +33,12 @@ class Trial:
     outcome: str
 
 
+# What came of a change.
 PATCH = "a patch"
-NOTHING = "nothing"
-BELOW = "below 3 % in samples/s"
+NO_EFFECT = "nothing"
+SMALL_EFFECT = "below 3 % in samples/s"
+
+# Equal runs, from which the scatter follows.
 TURNS = tuple(f"off-3000-both-turn-{turn}-vllm032" for turn in range(1, 5))
 SINGLES = tuple(f"single-both-turn-{turn}-vllm032" for turn in (1, 2))
 OTHER_HOST = ("single-both-host2-vllm032",)
@@ -45,26 +54,26 @@ TRIALS = (
         "cuBLASLt's algorithms by FlashInfer's tuner",
         TURNS,
         [f"off-3000-cublaslt-turn-{turn}-vllm032" for turn in (1, 2, 3)],
-        NOTHING,
+        NO_EFFECT,
     ),
     Trial(
         "the KV cache written by Triton's kernel",
         ["off-3000-kv-vllm-vllm032", "off-3000-kv-vllm-again-vllm032"],
         ["off-3000-kv-triton-vllm032"],
-        NOTHING,
+        NO_EFFECT,
     ),
     Trial(
         "`lm_head` in fp8",
         ["off-3000-head-bf16-profile-vllm032", "off-3000-head-bf16-again-vllm032"],
         ["off-3000-head-fp8-vllm032"],
-        NOTHING,
+        NO_EFFECT,
     ),
     Trial("a single row by Triton", SINGLES, ["single-both-row-vllm032"], PATCH),
     Trial("a single row by Triton, before it was a patch", OTHER_HOST, ["single-both-row-host2-vllm032"], PATCH),
     Trial("the same without dependent launch", OTHER_HOST, ["single-both-gemv-host2-vllm032"], "slower"),
-    Trial("dependent launch of Inductor's kernels alone", OTHER_HOST, ["single-both-pdl-host2-vllm032"], NOTHING),
-    Trial("the KV cache written by Triton's kernel", SINGLES, ["single-both-kv-triton-vllm032"], BELOW),
-    Trial("`lm_head` in fp8", SINGLES, ["single-both-head-fp8-turn-vllm032"], BELOW),
+    Trial("dependent launch of Inductor's kernels alone", OTHER_HOST, ["single-both-pdl-host2-vllm032"], NO_EFFECT),
+    Trial("the KV cache written by Triton's kernel", SINGLES, ["single-both-kv-triton-vllm032"], SMALL_EFFECT),
+    Trial("`lm_head` in fp8", SINGLES, ["single-both-head-fp8-turn-vllm032"], SMALL_EFFECT),
     Trial(
         "a graph compiled for one token, `compile_sizes` [1]", SINGLES, ["single-both-compiled-vllm032"], "much slower"
     ),
@@ -113,74 +122,83 @@ class Measures:
 
 
 QUANTITIES: dict[str, Callable[[Measures], Measured]] = {
-    "samples/s": lambda measures: measures.samples_per_sec,
-    "TPOT p50, ms": lambda measures: measures.tpot_ms,
-    "J per token": lambda measures: measures.joules_per_token,
+    "samples/s": attrgetter("samples_per_sec"),
+    "TPOT p50, ms": attrgetter("tpot_ms"),
+    "J per token": attrgetter("joules_per_token"),
 }
 COLUMNS = ["change", "test", "runs", *QUANTITIES, "what came of it", "day and host"]
-MOST_DIGITS = 4
+DIGITS = 4  # significant digits of a mean
+SCENARIO_NAMES = {"offline": "Offline", "singlestream": "SingleStream", "interactive": "Interactive"}
 
 
 def mean_of(values: Sequence[Measured]) -> Measured:
-    """The mean, None where one of the runs has no such value."""
+    """Return the mean, or None if one of the runs has no such value."""
     known = [value for value in values if value is not None]
     return mean(known) if known and len(known) == len(values) else None
 
 
-def trial_table(read: Reader) -> Table:
-    """A row for each trial: the means without and with the change, and the difference in percent."""
-    return Table(COLUMNS, [trial_row(trial, read) for trial in TRIALS])
+def trial_table(read_summary: SummaryReader) -> Table:
+    """Return the trials with the means without and with the change, and the difference in percent."""
+    return Table(COLUMNS, [trial_row(trial, read_summary) for trial in TRIALS])
 
 
-def trial_row(trial: Trial, read: Reader) -> list[str]:
-    without, with_it = (Measures([read(name) for name in names]) for names in (trial.without, trial.with_it))
-    (test,) = {outcome.details.scenario for outcome in (*without.tests, *with_it.tests)}
-    hosts = sorted({host_of(summary) for summary in (*without.summaries, *with_it.summaries)})
+def trial_row(trial: Trial, read_summary: SummaryReader) -> list[str]:
+    """Return the row of a trial. Fails if its runs are not of one scenario."""
+    without = Measures([read_summary(name) for name in trial.without])
+    with_it = Measures([read_summary(name) for name in trial.with_it])
+    (scenario,) = {test.details.scenario for test in (*without.tests, *with_it.tests)}
+    hosts = {day_and_host(summary) for summary in (*without.summaries, *with_it.summaries)}
+    changes = [change_text(quantity(without), quantity(with_it)) for quantity in QUANTITIES.values()]
     return [
         trial.change,
-        SCENARIO_NAMES[test],
+        SCENARIO_NAMES[scenario],
         f"{len(without.tests)}, {len(with_it.tests)}",
-        *(compared(quantity(without), quantity(with_it)) for quantity in QUANTITIES.values()),
+        *changes,
         trial.outcome,
-        " and ".join(hosts),
+        " and ".join(sorted(hosts)),
     ]
 
 
-def host_of(summary: Summary) -> str:
-    """The day of a run, and what its host is known by: the processor's cores that it had."""
+def day_and_host(summary: Summary) -> str:
+    """Return the day of a run, and the number of the host's cores, by which hosts are told apart."""
     return f"{summary.meta.started[:10]}, {summary.system.cores} cores"
 
 
-SCENARIO_NAMES = {"offline": "Offline", "singlestream": "SingleStream", "interactive": "Interactive"}
-
-
-def compared(before: Measured, after: Measured) -> str:
-    """Two means and the change from one to the other in percent."""
+def change_text(before: Measured, after: Measured) -> str:
+    """Return two means, and the change from one to the other in percent. A dash if one is not known."""
     if before is None or after is None:
         return "–"
     change = 100 * (after / before - 1)
-    return f"{number(before, MOST_DIGITS)}, {number(after, MOST_DIGITS)} ({change:+.1f} %)"
+    return f"{number(before, DIGITS)}, {number(after, DIGITS)} ({change:+.1f} %)"
 
 
 def spread_percent(values: Sequence[Measured]) -> str:
-    """How far the largest is above the smallest, percent."""
+    """Return how far the largest value is above the smallest, in percent."""
     known = [value for value in values if value is not None]
     return number(100 * (max(known) / min(known) - 1), 2)
 
 
 def fastest_algorithms() -> str:
-    """How far cuBLASLt's fastest algorithm is ahead of torch's choice in a layer's products, by the number of rows."""
+    """Return how far cuBLASLt's fastest algorithms are ahead of torch's choice in a layer, by the number of rows."""
     products = json.loads(PRODUCTS.read_text())["products"]
     gains = []
     for rows in sorted({product["m"] for product in products}):
-        chosen = fastest = 0.0
-        for product in products:
-            if product["m"] != rows:
-                continue
-            height, width = SHAPES[product["product"]]
-            speeds = {name: held[0] for name, held in product["held_tflops_mhz"].items()}
-            algorithms = [speed for name, speed in speeds.items() if name.startswith(("algo", "of"))]
-            chosen += height * width / speeds["torch fast"]
-            fastest += height * width / max(algorithms)
-        gains.append(f"{number(100 * (chosen / fastest - 1), 2)} % at {number(rows)}")
+        products_of_rows = [product for product in products if product["m"] == rows]
+        gain = algorithm_gain(products_of_rows)
+        gains.append(f"{number(100 * gain, 2)} % at {number(rows)}")
     return ", ".join(gains)
+
+
+def algorithm_gain(products: Sequence[Mapping[str, Any]]) -> float:
+    """Return how far the fastest algorithm of each product is ahead of torch's choice in a layer, as a share.
+
+    `products` are those of a layer with one number of rows, each with the speeds of all algorithms that were measured.
+    """
+    torch_time = fastest_time = 0.0  # of a layer, in a unit that cancels out
+    for product in products:
+        height, width = SHAPES[product["product"]]
+        speeds = {name: measures[0] for name, measures in product["held_tflops_mhz"].items()}  # TFLOP/s
+        algorithm_speeds = [speed for name, speed in speeds.items() if name.startswith(ALGORITHM_PREFIXES)]
+        torch_time += height * width / speeds["torch fast"]
+        fastest_time += height * width / max(algorithm_speeds)
+    return torch_time / fastest_time - 1

@@ -11,49 +11,68 @@ from textwrap import wrap
 
 from harness.core.files import write_text
 
-WIDTH = 120
+WIDTH = 120  # characters
 FENCE = "```"
-AS_IT_IS = re.compile(r"\||#|<|!\[|$|\|?-{3}")  # how lines begin that are not running text
+UNWRAPPED = re.compile(r"\||#|<|!\[|$|\|?-{3}")  # the beginnings of lines that are not running text
 QUOTE = "> "
-CODE, KEPT = re.compile(r"`[^`]+`"), "\x00"  # a span of code is not broken: its spaces are these meanwhile
-ITEM = re.compile(r"(?:- |\d+\. |> )")
+ITEM = re.compile(r"(?:- |\d+\. |> )")  # the beginnings of list items and quotes
+CODE_SPAN = re.compile(r"`[^`]+`")
+CODE_SPACE = "\x00"  # stands for a space in a span of code while lines are wrapped, so that no span is broken
 
 
 def wrapped(text: str) -> str:
-    """The page, each paragraph and each item of a list filled to the width."""
-    return "\n".join(lines(text.split("\n")))
+    """Return a page with each paragraph and each item of a list filled to the width."""
+    return "\n".join(wrapped_lines(text.split("\n")))
 
 
-def lines(source: list[str]) -> Iterator[str]:
-    is_code, taken = False, list[str]()
-    for line in source:
-        begins = bool(AS_IT_IS.match(line)) or line.startswith(FENCE) or is_code
-        item = ITEM.match(line)
-        if begins or (item and not (item[0] == QUOTE and taken and taken[0].startswith(QUOTE))):
-            yield from filled(taken)
-            taken = []
-        if line.startswith(FENCE):
-            is_code = not is_code
-        if begins:
-            yield line
+def wrapped_lines(lines: list[str]) -> Iterator[str]:
+    paragraph = list[str]()
+    is_in_code = False
+    for line in lines:
+        is_fence = line.startswith(FENCE)
+        is_running_text = not (is_in_code or is_fence or UNWRAPPED.match(line))
+        if not is_running_text or begins_paragraph(line, paragraph):
+            yield from filled_lines(paragraph)
+            paragraph = []
+        if is_running_text:
+            paragraph.append(line)
         else:
-            taken.append(line)
-    yield from filled(taken)
+            yield line
+        if is_fence:
+            is_in_code = not is_in_code
+    yield from filled_lines(paragraph)
 
 
-def filled(paragraph: list[str]) -> Iterator[str]:
-    """The lines of a paragraph; those after the first of an item begin below its text, or with its `>`."""
+def begins_paragraph(line: str, paragraph: list[str]) -> bool:
+    """Tell whether a line of running text begins an item or a quote, and does not continue the quote before it."""
+    item = ITEM.match(line)
+    if not item:
+        return False
+    is_in_quote = bool(paragraph) and paragraph[0].startswith(QUOTE)
+    return not (item[0] == QUOTE and is_in_quote)
+
+
+def filled_lines(paragraph: list[str]) -> list[str]:
+    """Return the lines of a paragraph, an item or a quote.
+
+    The further lines of a quote begin with `> `, those of an item are indented to its text.
+    """
     if not paragraph:
-        return
+        return []
     item = ITEM.match(paragraph[0])
-    mark = item[0] if item else ""
-    indent = mark if mark == QUOTE else " " * len(mark)
-    words = " ".join(line.strip().removeprefix(QUOTE) for line in paragraph).removeprefix(mark)
-    whole = CODE.sub(lambda code: code[0].replace(" ", KEPT), words)
-    found = wrap(
-        whole, WIDTH, initial_indent=mark, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    marker = item[0] if item else ""
+    indent = marker if marker == QUOTE else " " * len(marker)
+    text = " ".join(line.strip().removeprefix(QUOTE) for line in paragraph).removeprefix(marker)
+    unbroken_text = CODE_SPAN.sub(lambda span: span[0].replace(" ", CODE_SPACE), text)
+    lines = wrap(
+        unbroken_text,
+        WIDTH,
+        initial_indent=marker,
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
     )
-    yield from (line.replace(KEPT, " ") for line in found)
+    return [line.replace(CODE_SPACE, " ") for line in lines]
 
 
 if __name__ == "__main__":

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from benchmarks import trained_tiles, weight_data
-from benchmarks.weight_data import Case, Reading
+from benchmarks.gpu_sensor import Reading, mean_power
+from benchmarks.weight_data import Case, CaseData
 
 torch = pytest.importorskip("torch")
 SMALL = {"qkv": (48, 32), "o": (32, 32), "gate_up": (64, 32), "down": (32, 64)}
@@ -43,7 +44,7 @@ def test_fp8_takes_all_of_its_range_and_leaves_dummies_nearly_zero() -> None:
 
 @pytest.mark.parametrize("number_format", weight_data.FORMATS)
 def test_a_case_counts_the_work_of_four_products(tiles: dict[str, Any], number_format: str) -> None:
-    case = weight_data.measure((number_format, 32, "random", "Gaussian"), tiles, "cpu", 0.1)
+    case = weight_data.measure(CaseData(number_format, 32, "random", "Gaussian"), tiles, "cpu", 0.1)
     assert case.tflops > 0 and set(case.tflops_by_product) == set(SMALL)
     assert case.sm_mhz is None and case.joules_per_tflop is None  # no GPU
     slowest, fastest = min(case.tflops_by_product.values()), max(case.tflops_by_product.values())
@@ -53,8 +54,8 @@ def test_a_case_counts_the_work_of_four_products(tiles: dict[str, Any], number_f
 def test_power_is_read_between_changes_of_the_counter() -> None:
     steps = [(0.0, 10.0), (0.5, 10.0), (1.0, 110.0), (1.5, 110.0), (2.0, 310.0), (2.9, 310.0)]
     readings = [Reading(at, 1500, joules, 50) for at, joules in steps]
-    assert weight_data.watts(readings) == 200.0
-    assert weight_data.watts(readings[:3]) is None and weight_data.watts([]) is None
+    assert mean_power(readings) == 200.0
+    assert mean_power(readings[:3]) is None and mean_power([]) is None
 
 
 def test_the_table_compares_with_the_mean_of_the_base() -> None:
@@ -78,7 +79,7 @@ def test_tiles_are_a_checkpoints_matrices_and_inputs(tmp_path: Path) -> None:
     from benchmarks import random_llama
 
     random_llama.make(tmp_path, 1, "bf16", "small")
-    tiles = trained_tiles.record(tmp_path / "model", tokens=4, weights=1000)
+    tiles = trained_tiles.checkpoint_tiles(tmp_path / "model", tokens=4, weights=1000)
     assert {name: tuple(tensor.shape) for name, tensor in tiles.items() if "weights" in name} == {
         f"{name}.weights": (1000,) for name in SMALL
     }

@@ -22,7 +22,7 @@ def test_the_sections_are_current() -> None:
 
 def test_each_aspect_is_explained_and_each_ignored_name_is_one() -> None:
     aspects = [*Comparable._fields]
-    assert aspects == list(pages.MEANING)
+    assert aspects == list(pages.MEANINGS)
     known = {*aspects, *(name for names in pages.NAMES.values() for name in names)}
     assert {name for ignored in pages.COMPARISONS.values() for name in ignored} <= known
 

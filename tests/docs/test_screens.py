@@ -18,7 +18,7 @@ def test_each_output_on_a_page_is_made(page: Path) -> None:
 
 
 def test_an_output_is_made_again() -> None:
-    block = f"before\n{screens.MADE}\n```\n$ echo {{}}; pwd\nold\n```\nafter\n"
+    block = f"before\n{screens.BLOCK_COMMENT}\n```\n$ echo {{}}; pwd\nold\n```\nafter\n"
     made = screens.page(block.replace("{}", "one"))
     assert made.startswith("before\n") and made.endswith("\n```\nafter\n")
     assert "$ echo one; pwd\none\n" in made and "old" not in made

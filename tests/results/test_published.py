@@ -2,7 +2,7 @@
 
 import pytest
 
-from docs.generate.performance import points
+from docs.generate.performance import published_results
 from harness.results.published import published, results_of
 from tests.conftest import ROOT
 
@@ -18,7 +18,7 @@ from tests.conftest import ROOT
     ],
 )
 def test_the_best_point(scenario: str, accelerator: str, best: float, submitter: str) -> None:
-    first, *others = points(scenario, accelerator)
+    first, *others = published_results(scenario, accelerator)
     assert (round(first.rate("samples/s"), 1), first.submitter) == (best, submitter)
     assert all(each.rate("samples/s") <= first.rate("samples/s") for each in others)
     assert first.is_vllm == (submitter == "RedHat")
@@ -29,7 +29,7 @@ def test_unlike_accelerators_have_no_point() -> None:
     assert "NVIDIA H200 and AMD Instinct MI350X" in text
     assert not any(" and " in each.device for each in published())
     assert all(each.samples_per_sec != 0 and each.source for each in published())
-    assert points("Offline", "a card of tomorrow") == []
+    assert published_results("Offline", "a card of tomorrow") == []
 
 
 def test_processors_stand_beside_processors() -> None:
@@ -48,8 +48,8 @@ def test_rows_with_tokens_alone_are_there_in_tokens() -> None:
 
 def test_a_rate_of_several_accelerators_is_said_to_be_a_share() -> None:
     pool, one = (
-        points("Offline", "NVIDIA H200")[0],
-        [p for p in points("Offline", "NVIDIA H200") if p.accelerators == 1],
+        published_results("Offline", "NVIDIA H200")[0],
+        [p for p in published_results("Offline", "NVIDIA H200") if p.accelerators == 1],
     )
     assert pool.share == "a share of a pool of 8" and [(each.rate("samples/s"), each.share) for each in one] == [
         (60.9166, "")
@@ -59,4 +59,4 @@ def test_a_rate_of_several_accelerators_is_said_to_be_a_share() -> None:
 def test_the_page_of_speeds_has_the_best_published() -> None:
     page = (ROOT / "docs" / "evidence" / "performance.md").read_text()
     for name in ("Offline", "Server", "Interactive"):
-        assert f"{name} {points(name, 'NVIDIA H200')[0].rate('samples/s'):.4g} samples/s" in page
+        assert f"{name} {published_results(name, 'NVIDIA H200')[0].rate('samples/s'):.4g} samples/s" in page
