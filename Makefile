@@ -83,7 +83,7 @@ lint: $(VENV)/.ready-dev
 
 types: $(VENV)/.ready-dev
 	$(PY) -m mypy run.py mmlu.py sweep.py report.py util_logs.py harness benchmarks docs
-	$(PY) -m mypy --config-file tests/mypy.ini tests
+	$(PY) -m mypy --config-file tests/mypy.ini tests demo deploy
 
 bench: $(READY)           ## what the harness itself costs
 	$(PY) -m benchmarks.overhead

@@ -9,7 +9,6 @@ What is measured beyond the set times is the client's lateness, or the server's.
 
 import argparse
 import asyncio
-import csv
 import multiprocessing
 import statistics
 import subprocess
@@ -21,6 +20,7 @@ from typing import NamedTuple
 
 from benchmarks.endpoint import Instant, message
 from benchmarks.start import start
+from harness.loadgen.requests import read_requests
 
 FIRST_TOKEN_S = 1.0  # from the request
 TOKEN_GAP_S = 0.1
@@ -99,14 +99,18 @@ def run_test(streams: int, port: int) -> list[RequestTimes]:
         process = subprocess.run(command, capture_output=True, text=True, check=False)
         if process.returncode:
             sys.exit(process.stdout[-ERROR_CHARACTERS:] + process.stderr[-ERROR_CHARACTERS:])
-        return read_times(Path(folder) / "latest" / "Performance" / "requests.csv")
+        return read_times(Path(folder) / "latest" / "Performance")
 
 
-def read_times(requests_file: Path) -> list[RequestTimes]:
+def read_times(test_folder: Path) -> list[RequestTimes]:
+    """Return the times of a test's requests. Ends this program if one was not answered."""
     times = []
-    with requests_file.open() as file:
-        for row in csv.DictReader(file):
-            times.append(RequestTimes(float(row["sent_s"]), float(row["first_token_s"]), float(row["done_s"])))
+    for request in read_requests(test_folder):
+        if request.sent_ms is None or request.ttft_ms is None or request.done_s is None:
+            sys.exit(f"a request of sample {request.sample} has no times: see {test_folder}")
+        sent_s = request.begin_s + request.sent_ms / 1e3
+        first_token_s = request.begin_s + request.ttft_ms / 1e3
+        times.append(RequestTimes(sent_s, first_token_s, request.done_s))
     return times
 
 

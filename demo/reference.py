@@ -77,7 +77,7 @@ def answer_scores(tokenizer, answers: Sequence[list[int]], references: Sequence[
 
 def main() -> None:
     model, tokenizer = load()
-    all_records = samples.from_json(HERE / "cnn_eval.json")
+    all_records = samples.articles_from_json(HERE / "cnn_eval.json")
     records_by_category = {
         "datacenter": all_records,
         "edge": samples.shuffle_articles(all_records)[:EDGE_SAMPLES],
