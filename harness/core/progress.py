@@ -33,10 +33,10 @@ class Counters:
     """The counts that the display shows while a test runs. Results never come from here."""
 
     issued: int = 0
-    started: int = 0  # first tokens
+    started: int = 0  # answers whose first token came
     completed: int = 0
     tokens: int = 0
-    first_token_s: float = 0.0  # summed over `started`
+    first_token_s: float = 0.0  # the sum of the times to these first tokens
 
 
 class Stage(NamedTuple):
@@ -211,8 +211,8 @@ def progress_text(
         figures.append(f"{clock(left_s)} left")
     figures.append(f"{counters.completed:,}/{total:,} samples" if total else "waiting")
     if counters.started:  # Only streamed answers have first tokens.
-        ttft_ms = 1000 * counters.first_token_s / counters.started
-        figures.append(f"TTFT {ttft_ms:.0f} ms")
+        mean_ttft_ms = 1000 * counters.first_token_s / counters.started
+        figures.append(f"TTFT {mean_ttft_ms:.0f} ms")
     if counters.completed and elapsed:
         figures.append(f"{counters.tokens / elapsed:,.0f} tok/s")
     if counters.started:  # Without first tokens, as in Offline, all requests are in flight from the start.

@@ -92,7 +92,7 @@ def has_other_times(requests: Sequence[Request]) -> bool:
     if is_timed_by_client(requests):
         return True
     has_times = any(request.latency_ms is not None for request in requests)
-    # LoadGen logs a time for such a request, too, since it must be told of an answer. requests.csv has none.
+    # LoadGen logs a time for requests that failed or got no token, too, since it must be told of an answer.
     has_missing_tokens = any(request.failure or request.first_tokens == 0 for request in requests)
     return has_times and has_missing_tokens
 

@@ -196,7 +196,7 @@ class FullTests(NamedTuple):
         return held.load + min(max(share_of_gap, LEAST_STEP), MOST_STEP) * gap
 
     def modelled_rate(self, test: Outcome, shares: tuple[float, float]) -> float:
-        """Estimate the highest rate that a full test should keep, from one full test and the model of the server.
+        """Estimate the highest rate at which a full test should hold, from one full test and the model of the server.
 
         `shares` are the p99 of TTFT and of TPOT, as shares of their limits. Infinity if the test held and nothing shows
         a limit.
@@ -292,11 +292,11 @@ def early_stopping_share(test: Outcome, goal: Goal) -> float | None:
     if not has_failed_by_early_stopping_alone or not queries:
         return None
     # Three points of the tail of latencies are known: how many queries exceed the p99, the limit and the deciding
-    # latency. LoadGen does not log how many were over the limit, but it asks for `more` queries, with which these would
-    # be allowed.
+    # latency. LoadGen does not log how many were over the limit. But it asks for so many `more` queries that their
+    # number would be allowed.
     over_p99 = 0.01 * queries
     over_limit = max(allowed_late(queries + (test.more or 0)), 1)
-    over_deciding = queries_allowed_late(queries)
+    over_deciding = nonzero_allowed_late(queries)
     is_in_order = over_deciding < over_limit < over_p99
     if not is_in_order:  # The numbers contradict each other: the test counts as just at the limit.
         return 1.0
@@ -314,11 +314,11 @@ def passing_share(queries: int) -> float:
     * log(n) of the limit.
     """
     over_p99 = 0.01 * queries
-    fewer_ratio = over_p99 / queries_allowed_late(queries)
+    fewer_ratio = over_p99 / nonzero_allowed_late(queries)
     return 1 - TAIL_SHARE * log(max(fewer_ratio, 1.0))
 
 
-def queries_allowed_late(queries: int) -> float:
+def nonzero_allowed_late(queries: int) -> float:
     """Return how many of `queries` may be over the limit in early stopping, but at least 0.5.
 
     The result divides other numbers, so it cannot be 0. Where none may be over, a half means that one of twice as many

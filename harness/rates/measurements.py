@@ -59,7 +59,10 @@ class Measurements:
         return any(probe.queue for probe in self.probes)
 
     def implied_rate(self, probe: Outcome) -> float:
-        """Return the rate that a full test should keep, judged by one probe; infinity if the probe shows no limit."""
+        """Return the rate that a full test should keep, judged by one probe.
+
+        If the probe shows no limit, the rate is that of the model, which is infinity if no other probe shows one.
+        """
         # The model takes from its last test how much answers slow each other down, so the probe to judge comes last,
         # even if it is among the others already.
         server = ServerModel.fit(self.lone, [*self.probes, probe], self.goal)
@@ -72,7 +75,8 @@ class Measurements:
         if is_overloaded(probe, self.goal) or is_far_over_limit:
             return rate_by_model
         rate_by_p99 = server.rate_by_p99_of(probe, p99_shares, test_goal=self.goal.of_test(probe), goal=self.goal)
-        rate = rate_by_p99 if rate_by_p99 < inf else rate_by_model  # At infinity, the p99 show no limit.
+        is_limit_shown = rate_by_p99 < inf
+        rate = rate_by_p99 if is_limit_shown else rate_by_model
         # The probe may have been too short to exceed a limit, although more queries came than the server completed.
         return min(rate, rate_by_growth(probe))
 
@@ -113,11 +117,15 @@ class Measurements:
 
     @property
     def computed_rate(self) -> float:
-        """The rate that a full test should keep, by the curve of p99 or by the model; infinity if no limit shows."""
+        """The rate that a full test should keep; infinity if no limit shows.
+
+        It is read from the curve of the probes' p99 over their rates, or follows from the model of the server.
+        """
         rate_by_curve = self.rate_by_curve
         if rate_by_curve is not None and not self.shows_overloads_alone:
             return rate_by_curve
         # The rate that a probe implies depends on the probe's own rate. Wanted is the rate that would imply itself.
+        # A probe with too few queries to show a queue says nothing about the server.
         points = [(probe.rate, self.implied_rate(probe)) for probe in self.probes if probe.queue]
         rate_by_model = self_implying_rate(points)
         # From overloads alone, the curve gives too low a rate on some servers, and the model on others. So the higher

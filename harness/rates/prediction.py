@@ -16,7 +16,6 @@ CLOSE_SHARE = 0.02  # A p99 within this share of its limit ends the simulations.
 LEAST_RATIO = 0.5  # A single test leads to no less than this share of its rate.
 # A p99 makes the model faster by no more than this: means of many queries are surer ("capacity, 60/s").
 MOST_SPEED_RATIO = 1.01
-SMALLEST_LOW = 1 / 3  # stands, as a share of the rate, for the lower end of the range before it is known
 MOST_OVERLOAD_RATIO = 1.3  # No test is explained by more than this ratio of a rate to the model's capacity.
 
 
@@ -72,10 +71,7 @@ def rate_at_limit(share_of: Callable[[float], float], capacity: float, rate: flo
             high = rate
         next_rate = rate_toward_limit(capacity, rate, share)
         is_near_limit = abs(share - 1) < CLOSE_SHARE
-        # While no rate is within the limit, `low` is 0, by which nothing can be divided: a fraction of the rate stands
-        # for it. Such a range is never narrow.
-        divisor = max(low, SMALLEST_LOW * rate)
-        is_range_narrow = high / divisor < 1 + CLOSE_SHARE
+        is_range_narrow = high < (1 + CLOSE_SHARE) * low  # never while no rate is within the limit, and `low` is 0
         if is_near_limit or is_range_narrow:  # So near to the rates that were tried, `next_rate` needs no simulation.
             return next_rate
         rate = next_rate
@@ -105,7 +101,8 @@ def speed_after_test(model: EngineModel, rate: float, p99: TimeLimits, limits: T
     def share_of(modelled_rate: float) -> float:
         """Return the p99 of a server with the speed `rate` / `modelled_rate`, as a share of the measured p99.
 
-        Of the shares for waits and for answers, the lower counts: by that one, the server is slower.
+        Of the shares for waits and for answers, the lower counts. It reaches 1 only at a higher modelled rate, which
+        means a slower server.
         """
         speed = rate / modelled_rate
         simulated_and_measured = zip(model.simulate(modelled_rate, test, limits), p99, strict=True)
@@ -115,8 +112,8 @@ def speed_after_test(model: EngineModel, rate: float, p99: TimeLimits, limits: T
                 shares.append(simulated.p99_of_test_s / speed / measured_s)
         return min(shares)
 
-    # The search is for the modelled rate, which gives the speed. If the server is slower than the model, this rate may
-    # be beyond the model's capacity.
+    # Search for the modelled rate at which the share is 1, which gives the speed. If the server is slower than the
+    # model, this rate may be beyond the model's capacity.
     highest_modelled_rate = MOST_OVERLOAD_RATIO * model.capped_capacity
     first_modelled_rate = min(rate, model.capped_capacity)
     return rate / rate_at_limit(share_of, highest_modelled_rate, first_modelled_rate)

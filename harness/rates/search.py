@@ -63,7 +63,7 @@ def measure(bench: SearchBench, measurements: Measurements, saturated_s: float) 
 def saturate(bench: SearchBench, measurements: Measurements, least_s: float) -> None:
     """Probe the server for `least_s` seconds or longer, until it is saturated or no further probe is possible.
 
-    A burst gives the first rate.
+    A burst gives the first rate. A probe that saturated the server, but is not reliable, is repeated at greater length.
     """
     goal = measurements.goal
     is_estimate = bench.may_shorten
@@ -159,8 +159,8 @@ def time_for(bench: SearchBench, seconds: float, expected_qps: float) -> float:
 def is_saturated(probe: Outcome, measurements: Measurements) -> bool:
     """Tell whether a probe saturated the server.
 
-    That is so if queries always waited and more came than were completed. It is also so if queries came so fast that
-    ever more of them run at once, as at the `sharing_capacity`.
+    That is so if queries always waited and more came than were completed. It is also so from the rate
+    `sharing_capacity` on, at which ever more queries run at once.
     """
     if probe.queue is None:  # The probe had too few queries to show a queue.
         return False
@@ -251,6 +251,7 @@ def search(bench: SearchBench) -> Measurements:
         has_changed_speed = bool(last.queue and last.queue.drift)
         must_repeat = has_changed_speed and repeats_left > 0
         is_same_rate = abs(candidate.rate / last.load - 1) <= SAME_RATE_SHARE
+        # A late probe, over TTFT's limit without a queue that grew, confirms nothing.
         is_confirmed = is_same_rate and not must_repeat and not measurements.is_late(last)
         if is_confirmed:
             break

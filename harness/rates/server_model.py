@@ -119,7 +119,7 @@ class ServerModel(NamedTuple):
         ttft_share, tpot_share = shares
         limits = self.limits(goal)
         answer_s = tpot_share * goal.tpot_ms / 1000 * self.sharing.tokens  # TPOT's p99, for all tokens of an answer
-        # An infinite p99 tells nothing about the server, and `rate_after_test` ignores it.
+        # A p99 far below its limit tells nothing about the server. It is made infinite, so that it is ignored.
         p99 = TimeLimits(
             wait_s=telling_p99_s(self.waited_s(ttft_share, goal), limits.wait_s),
             answer_s=telling_p99_s(answer_s, limits.answer_s),

@@ -139,7 +139,7 @@ class Simulation:
     """
 
     def __init__(self, model: EngineModel, rate: float, goal: Goal, limits: TimeLimits) -> None:
-        """Begin several tests at `rate`, which are simulated side by side.
+        """Begin several tests at `rate`, which are simulated side by side, in steps: equal parts of an answer.
 
         A test begins with the number of running queries that the rate gives if no query slows another one down.
         """
@@ -177,11 +177,11 @@ class Simulation:
 
     @property
     def is_over(self) -> bool:
-        """Tell whether the time of the test is over in all tests, and answers that began in it have ended."""
-        steps = len(self.arrived)
-        # An answer takes `answer_steps` steps, so in twice as many steps, as many steps have answers that ended.
-        have_answers_ended = steps >= 2 * self.answer_steps
-        return bool(self.clocks[-1].min() >= self.seconds) and have_answers_ended
+        """Tell whether the simulation may stop: all tests lasted for their time, and some answers ended in them."""
+        have_lasted = bool(self.clocks[-1].min() >= self.seconds)
+        # An answer takes `answer_steps` steps. After twice as many, those that began in the first half have ended.
+        has_enough_steps = len(self.arrived) >= 2 * self.answer_steps
+        return have_lasted and has_enough_steps
 
     def step(self) -> None:
         """Advance all tests by one step: end answers that had all their steps, begin queries, and compute the seconds
@@ -227,6 +227,7 @@ class Simulation:
 
         The median wait of a test is subtracted, since ServerModel.ttft_s contains it already.
         """
+        # Each array has a row for each step and a column for each test: numbers of queries, or seconds.
         arrived, prompt_s = np.array(self.arrived), np.array(self.prompt_s)
         seconds = np.zeros(arrived.shape)
         if self.model.most_running == inf:

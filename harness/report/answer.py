@@ -58,7 +58,10 @@ def title(summary: Summary) -> str:
 
 
 def title_without_speed(summary: Summary) -> str:
-    """Return the title of a run whose speed was not measured: the gate's verdict, or why there is no result."""
+    """Return the title of a run without a speed: the gate's verdict, or why there is no result.
+
+    A run that was interrupted may have tested levels; the title names the highest that kept its limits.
+    """
     if summary.gate == "FAIL":
         text = "accuracy FAIL: the answers differ from the reference"
         if summary.meta.mode == "both":  # A speed was asked for, but the failed gate ended the run before.
@@ -67,7 +70,7 @@ def title_without_speed(summary: Summary) -> str:
     if summary.gate:  # PASS or INCONCLUSIVE
         return f"accuracy {summary.gate}"
     text = joined_text(": ", "No result", summary.meta.ended)
-    # The tone leaves out levels that were not judged because the machine was busy.
+    # A level that was not judged, because the machine was busy, has another tone.
     kept_levels = [level for level in kept_below_failures(summary.curve) if level.verdict.tone == "good"]
     if kept_levels:
         text += f"; {kept_levels[-1].text} kept its limits until then"
@@ -361,7 +364,7 @@ def burst_caution(summary: Summary, result: Outcome) -> str:
 def load_cautions(summary: Summary, test: Outcome) -> Iterator[str]:
     """Yield what other programs took of the machine during the result's test, and what that cost if it is known.
 
-    If none ran then, yield the other tested loads (levels) at which some ran.
+    If none ran then, yield at which other levels (loads of a curve) some ran, and whether that was not measured.
     """
     if test.background_load:
         effect = test.details.load_effect
@@ -370,14 +373,13 @@ def load_cautions(summary: Summary, test: Outcome) -> Iterator[str]:
             cost, warning = str(effect), ""
         elif effect and effect.is_clear:
             cost = str(effect)
-        for load in test.background_load:
-            yield joined_text("; ", load, cost, warning)
+        for programs_text in test.background_load:
+            yield joined_text("; ", programs_text, cost, warning)
         return
     busy_levels = [level.text for level in summary.levels if Doubt.BUSY in level.doubts]
     if busy_levels:
         text = f"other programs ran during the tests with {', '.join(busy_levels)}, so those tests do not count"
-        # No other programs ran during the result's test, so the summary has only those that ran during the tests of
-        # faster levels within the limits.
+        # `summary.background_load` is of the result's test, which had none, and of faster levels within the limits.
         was_faster_level_busy = bool(summary.background_load)
         if was_faster_level_busy:
             text += f"; one of them may be the best, so {NOT_TO_PASS_ON}"

@@ -134,7 +134,8 @@ def tested_loads(runs: Runs) -> Table:
     The verdict is LoadGen's or, at fixed concurrency, the one on the user's own limits. No rows if no run tested loads.
     """
     all_tests = [*chain.from_iterable(run.summary.tests for run in runs)]
-    # In metrics.csv, "beside" names the metrics of a test that are shown beside its load.
+    # The first column has the title "load" and the attribute `text` of a test. The others are the metrics that
+    # metrics.csv lists under "beside".
     load_columns = metric_columns("beside", all_tests, head="load", load="text")
     rows = []
     for run in runs:
@@ -384,7 +385,7 @@ def answer_lines(runs: Runs, answers: AnswerPair | None) -> Iterator[Line]:
 
 def table(runs: Runs) -> Table:
     """Return a row for each property, with the value of each run and its ratio to the reference run."""
-    reference, reasons = best_reference(runs)
+    reference, reasons = best_reference(runs)  # `reasons` say why a run is not comparable with the reference.
     run_heads = [f"{letter}: {run.name}" for letter, run in zip(run_letters(len(runs)), runs, strict=True)]
     rows = []
     _run_names, *properties = columns(runs)  # The head of each column names the run already.
@@ -523,7 +524,8 @@ def refusal_text(a: ComparedRun, b: ComparedRun, letter_a: str, letter_b: str) -
 def ratios_of(column: RunColumn, reasons: Sequence[str], reference: int) -> list[str]:
     """Return for each run, as text, the ratio of its value to that of the run with the index `reference`.
 
-    A text is empty where a ratio means nothing, and for the reference.
+    A text is empty where a ratio means nothing, for the reference, and for a run that has one of the `reasons` against
+    comparing it.
     """
     metric, reference_value = column.metric, column.values[reference]
     texts = [""] * len(column.values)

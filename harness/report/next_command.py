@@ -18,7 +18,7 @@ def next_command(summary: Summary) -> str:
         return ""
     if test.details.concurrency:
         return command_after_levels(summary, test)
-    return command_at_other_rate(summary, test)
+    return command_after_invalid_test(summary, test)
 
 
 def kept_loads(summary: Summary) -> list[float]:
@@ -48,7 +48,8 @@ def command_after_interruption(summary: Summary) -> str:
 def command_after_levels(summary: Summary, test: Outcome) -> str:
     """Return the command that follows a test at fixed concurrency; empty if there is nothing to suggest.
 
-    It tests other levels if they may be the highest within the limits.
+    It tests a level that kept the limits, a lower one, or higher ones. A test that is INVALID for another reason than
+    its latencies has the command of any INVALID test.
     """
     command, levels = summary.meta.command, summary.curve
     is_over_limits = bool(test.reasons)
@@ -65,10 +66,10 @@ def command_after_levels(summary: Summary, test: Outcome) -> str:
     highest_is_within_limits = test.details.limits_ms and levels and not levels[-1].reasons
     if highest_is_within_limits:
         return command_with_flag(command, "--concurrency", "max")
-    return command_at_other_rate(summary, test)
+    return command_after_invalid_test(summary, test)
 
 
-def command_at_other_rate(summary: Summary, test: Outcome) -> str:
+def command_after_invalid_test(summary: Summary, test: Outcome) -> str:
     """Return the command that follows an INVALID test. Empty if the test is VALID or has no limits."""
     if test.valid or not test.details.limits_ms:
         return ""

@@ -206,11 +206,10 @@ class Sides(NamedTuple):
         for run in self.all_runs:
             if metric.of(run.summary) is None:  # also for a p99 of so few requests that it does not count
                 return f"{run.folder.name} has no figure for {metric.label}, or of too few requests"
-        # A speed that follows from a rate that the user gave says nothing about the server, so IGNORED_FOR_SPEEDS lacks
-        # that difference. A latency at a given rate says something.
+        # A rate that the user gave forbids a judgement of the speed, which then follows from it, but not of a latency.
         ignored = IGNORED_FOR_SPEEDS if metric.is_decided_by_rate else IGNORED_FOR_LATENCIES
         if not self.is_busy or not self.can_allow_for_load(condition, metric):
-            return self.difference(ignored)  # A busy machine is one of the differences.
+            return self.difference(ignored)  # A busy machine is one of the differences, too.
         reason_beside_load = self.difference((*ignored, "busyness"))
         if reason_beside_load:
             return reason_beside_load
@@ -501,7 +500,7 @@ def title_of(judgements: Sequence[Judgement]) -> str:
     A note says if chance may have decided.
     """
     deciding = gravest(judgements)
-    text = "no condition holds"  # PASS
+    text = "no condition holds"  # PASS: a condition of --fail-if that holds is a failure.
     if deciding.verdict == "FAIL":
         text = f"{deciding.condition}: {deciding.figures or deciding.why}"
     elif deciding.verdict == "NOT JUDGED":

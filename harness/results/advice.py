@@ -50,8 +50,7 @@ def client_warning(test: Outcome) -> str:
     if delay is None:
         return ""
     delay_text = f"{tail_name('delay', test.is_few)} {number(delay.p99, 3)} ms"
-    has_fixed_concurrency = bool(details.concurrency)
-    if has_fixed_concurrency and latency:
+    if details.concurrency and latency:  # a closed loop
         # The delay leaves a slot for requests idle between two requests, which lowers the speed.
         idle_share = delay.mean / (delay.mean + latency.mean)
         if idle_share <= IDLE_SHARE:
@@ -61,7 +60,7 @@ def client_warning(test: Outcome) -> str:
             f"{number(100 * idle_share, 2)} % of the time of each of the {number(details.concurrency)} slots "
             f"(threshold {100 * IDLE_SHARE:g} %); the server had less to do than was asked for"
         )
-    # At a rate, the delay is from a request's scheduled time, and makes TTFT longer.
+    # With a schedule, the delay is from a request's scheduled time, and makes TTFT longer.
     if ttft is None or delay.p99 <= DELAY_SHARE * ttft.p99:
         return ""
     return (

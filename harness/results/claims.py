@@ -455,7 +455,8 @@ def remarks(folder: Path) -> Iterator[str]:
 def summary_claims(folder: Path) -> Iterator[Claim]:
     """Yield the claims that LoadGen's summary for people agrees with its detail log.
 
-    A figure that the log does not have is not claimed. Raises LogError if the log is damaged.
+    A label that the summary lacks, and an empty summary, make a claim that fails. A figure that the log does not have
+    is not claimed. Raises LogError if the log is damaged.
     """
     logged = dict[frozenset[str], Any]()  # the first value of each label in the detail log
     for key, value, _metadata in log_entries.log_records(folder / log_entries.DETAIL):

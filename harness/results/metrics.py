@@ -61,7 +61,7 @@ class Metric(NamedTuple):
     @property
     def doubts(self) -> tuple[Doubt, ...]:
         """The kinds of doubt that can apply to this metric, such as few requests to a p99 only."""
-        field, *further_steps = self.steps  # of a latency: its name, and then the percentile
+        field, *further_steps = self.steps  # for a latency such as ("ttft_ms", "p99")
         is_p99 = further_steps == ["p99"]
         doubts = list[Doubt]()
         if self.path.startswith(TEST_PATH):
@@ -164,11 +164,12 @@ def outcome_value(outcome: Outcome, steps: Sequence[str]) -> Measured:
     field, *further_steps = steps
     if field == "steady" and further_steps == ["tokens_per_sec"]:  # A metric of its own, beside the speed that counts.
         return number_at(outcome.details.steady, further_steps)
-    if field == "steady":  # Any other metric of the steady part is read from the figures that count.
+    if field == "steady":  # Where a test has other metrics of its steady part, the outcome's own figures are of it.
         return outcome_value(outcome, further_steps)
     # `run.performance` is one flat object. An outcome has the same values in several objects.
     details = outcome.details
-    if outcome.is_own and field in TestDetails.model_fields:  # Tests of a search have only `counted` and `machine`.
+    # The run's own test has all details, a test of its search has only `counted` and `machine`.
+    if outcome.is_own and field in TestDetails.model_fields:
         return number_at(details, steps)
     for candidate in (outcome, details.counted, details.machine):
         if hasattr(candidate, field):

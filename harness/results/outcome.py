@@ -118,13 +118,13 @@ class Queue:
         """Tell whether more queries arrived than the server completed, by more than chance explains."""
         return self.growth > SURE * self.chance
 
-    def shared_capacity(self, alone_s: float) -> float:
+    def shared_capacity(self, lone_token_s: float) -> float:
         """Estimate the capacity in queries/s from how much concurrency slows answers; infinity if it hardly does.
 
-        An answer takes longer by the time that the server needs for the queries meanwhile: slowdown = queries /
-        capacity. `alone_s` is the time per token of an answer that runs alone.
+        Other queries slow an answer down by the time that the server spends on them: slowdown = queries / capacity.
+        `lone_token_s` is the time per token of an answer that runs alone.
         """
-        slowdown_s = self.answer_s - alone_s * self.tokens
+        slowdown_s = self.answer_s - lone_token_s * self.tokens
         queries_meanwhile = self.beside
         if slowdown_s <= NEGLIGIBLE_SLOWDOWN_SHARE * self.answer_s or queries_meanwhile <= 0:
             return inf

@@ -98,7 +98,7 @@ def queue_from_times(
     if growth > SURE * error_of_growth:
         # The queue grew, so the server always had work, and its completions show how its speed changed.
         fit = fit._replace(drift=drift_of_completions(completions))
-    # The growth follows from whole answers. If answers end in waves, parts of them count for the rate of completions.
+    # For the rate, an answer counts in each block by the part of it that was made there, if answers end in waves.
     answers_of_blocks = counted_answers(completions, edges, first_token, done)
     answers, variance = float(answers_of_blocks.sum()), lasting_variance(answers_of_blocks)
     return Queue(
@@ -185,10 +185,10 @@ def drift_of_completions(completions: "Array") -> float:
 
 
 def lasting_variance(counts: "Array") -> float:
-    """Return the part of the variance between blocks of time that adds up over many blocks.
+    """Return the long-run variance of a count: the part of its variance that adds up over many blocks of time.
 
     `counts` has the completions of each block. A late completion is missing in one block and extra in a later one, so
-    its variance cancels out. The correlations have Bartlett's weights.
+    its variance cancels out. The correlations have Bartlett's weights. The result is at most the variance.
     """
     offsets = counts - counts.mean()
     square_sum = float((offsets**2).sum())
@@ -228,7 +228,7 @@ def fit_answers(first_token: "Array", done: "Array", prompt_tokens: "Array", lat
     prompt_share = 0.0  # the share of a request's work that is its prompt's
     if other_request_s > 0:
         prompt_share = other_prompt_s / other_request_s
-    # How many requests' work was done meanwhile: of a request's work, `prompt_share` is its prompt's.
+    # The work that was done meanwhile, in whole requests. An answer is a part of a request's work, its prompt the rest.
     other_requests = (1 - prompt_share) * other_answers + prompt_share * other_prompts
     fitted_s = terms @ (token_s, other_answer_s, other_prompt_s)
     ratio = answer_s[is_used] / np.maximum(fitted_s, INSTANT_S)  # of the measured time to the fitted time

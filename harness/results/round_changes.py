@@ -54,7 +54,8 @@ def changes_by_rounds(ratios: Mapping[str, RatiosByRound], error_rate: float = E
         pair_count = len(log_ratios_by_name[name])
         confidence = 1 - error_rate / experiments_left
         reach = half_width_in_errors(scatters[name], pair_count, confidence) * standard_errors[name]
-        changes[name] = Change.around(means[name], reach, basis_of(log_ratios_by_name[name], means[name]), pair_count)
+        basis = basis_of(log_ratios_by_name[name], means[name])  # such as "4 of 5 pairs"
+        changes[name] = Change.around(means[name], reach, basis, pair_count)
         if changes[name].verdict() != "unclear":
             experiments_left -= 1
     return {name: changes[name] for name in log_ratios_by_name}  # in the order of the experiments again

@@ -348,7 +348,8 @@ def percentile_intervals(test: TestRun) -> Intervals:
     """
     by_kind: Intervals = {}
     kinds: Sequence[str] = LATENCY_KINDS
-    if not test.result.ttft_ms:  # Offline, which is one query with one latency
+    is_offline = not test.result.ttft_ms  # one query, of which LoadGen logs one latency and no TTFT
+    if is_offline:  # The client itself may know these times.
         kinds = ("ttft", "tpot")
     for kind in kinds:
         times = [getattr(request, f"{kind}_ms") for request in test.answered_requests]

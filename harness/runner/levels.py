@@ -71,8 +71,8 @@ class LevelCurve(RateSource):
             bench.say(f"left out for --minutes {bench.plan.config.minutes:g}: {unfit} in flight")
         *lower, highest = levels
         for level in lower:
-            plan = plan_at_level(bench, level)
-            if level == lower[0]:  # The first trial shows a rate, from which the times of all tests are estimated.
+            plan = plan_at_level(bench, level)  # with the rate of a short trial
+            if level == lower[0]:  # The first trial's rate tells how long all tests take.
                 bench.say(self.duration_line(plan))  # the parts of the run, and how long they take
             bench.test(plan)
         return plan_at_level(bench, highest)

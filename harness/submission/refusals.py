@@ -307,10 +307,10 @@ def lower_words(text: str) -> list[str]:
 
 
 def score_differences(entry: Entry) -> Refusals:
-    """Yield where scores, verdict or TEST06's end-of-text token differ from what model, data and logs give.
+    """Score the answers in the accuracy log again, which takes minutes, and yield the reasons to refuse the entry.
 
-    The answers in the accuracy log are scored again, which takes minutes. If they cannot be scored, this is the only
-    reason.
+    These are a score that differs from the recorded one, a verdict that is not PASS, and an end-of-text token of TEST06
+    that is not the tokenizer's. If the answers cannot be scored, the result is this reason alone.
     """
     run = entry.accuracy
     try:

@@ -111,7 +111,7 @@ class BisectFindings:
             return None
         places = self.bisection.places_of(name)
         if not result.done:  # No round is complete, so no condition decides, and the finding has any of them.
-            reason = result.failure.failed if result.failure else ""
+            reason = result.failure.failure_text if result.failure else ""
             return StepFinding(name, places, "no verdict", rounds=0, condition=self.conditions[0], reason=reason)
         judgements = [self.report.judge(result, condition) for condition in self.conditions]
         judgement = regression.gravest(judgements)
@@ -142,11 +142,13 @@ class BisectFindings:
         if self.is_reproduced:
             return self.wanted_step
         is_bad_fine = bad.answer == "passes"  # BAD is not worse by the condition, so there is nothing to explain.
-        if is_bad_fine or "no verdict" in (good.answer, bad.answer):
+        # An experiment of which no run can be judged has no verdict, and further runs would have none either.
+        lacks_verdict = "no verdict" in (good.answer, bad.answer)
+        if is_bad_fine or lacks_verdict:
             return ()
         if self.bisection.scheduled(BAD) >= self.bisection.most_rounds:  # GOOD and BAD have had all their rounds.
             return ()
-        return (GOOD_AGAIN, BAD)  # Further rounds may make the answers clear.
+        return (GOOD_AGAIN, BAD)  # An answer is undecided, and further rounds may decide it.
 
     @property
     def wanted_step(self) -> Sequence[str] | frozenset[int]:

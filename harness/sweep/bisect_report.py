@@ -207,10 +207,10 @@ def passing_words(findings: BisectFindings, step: StepFinding) -> str:
 
 def undecided_title(findings: BisectFindings) -> str:
     """Return which differences may still be the cause when the time or the rounds are over."""
-    smallest = findings.search.smallest
+    smallest = findings.search.smallest  # the smallest set that is known to fail
     bisection = findings.bisection
     minutes = plural(round(minutes_of(findings.report.state), 1), "minute")
-    # Versions in their order have an open range.
+    # Of versions in their order, `doubtful` is the range in which the first bad one lies.
     if bisection.is_ordered and findings.search.doubtful:
         places = sorted(findings.search.doubtful)
         first, last = bisection.words(places[:1]), bisection.words(places[-1:])

@@ -112,7 +112,7 @@ def side_of(name: str, config: RunConfig, env: Mapping[str, str] | None, recorde
     """
     settings: dict[str, JsonValue] = {}
     for setting, value in config.values(config.model_fields_set).items():
-        # A bisection sets or ignores UNBISECTED. Each item of a list is a difference of its own.
+        # A bisection sets or ignores UNBISECTED. The items of SPLIT_SETTINGS are differences of their own: see below.
         if setting not in (*UNBISECTED, *SPLIT_SETTINGS) and value is not None:
             settings[setting] = to_jsonable_python(value)
     return Side(
@@ -231,7 +231,7 @@ def untestable_texts(good: Side, bad: Side) -> list[str]:
         if good.variables.get(name) != bad.variables.get(name) and reason:
             texts.append(f"{name} ({reason})")
     has_two_environments = good.python != bad.python
-    for difference in differences(good.recorded, bad.recorded, ("variables",)):
+    for difference in differences(good.recorded, bad.recorded, ignore=("variables",)):
         remedy = ""
         if difference.aspect == "software":
             if has_two_environments:

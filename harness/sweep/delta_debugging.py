@@ -62,7 +62,8 @@ def search(count: int, answers: Answers) -> SearchState:
         return known[subset] == "fails"
 
     try:
-        # Often a single difference is the cause, which the fewest tests find.
+        # Each step below asks for answers, and its result is then read from `known`. Often a single difference is the
+        # cause, which the fewest tests find.
         ask_halves(sorted(everything), fails)
         failing = smallest_failing(known)
         if len(failing) > 1:  # No single difference fails, so several act together.
@@ -86,7 +87,7 @@ def search_first(count: int, answers: Answers) -> SearchState:
     known: dict[Subset, StepAnswer] = {**answers, first_places(count): "fails", NO_DIFFERENCES: "passes"}
     low, high = 0, count  # the first `low` changes pass, the first `high` changes fail
     while high - low > 1:
-        place = next_place(low, high, known)
+        place = next_place(low, high, known)  # not tested yet, or with a clear answer
         open_range = frozenset(range(low, high))
         if place is None:  # All sets of the range were tested without a clear answer.
             return SearchState(first_places(high), wanted=None, doubtful=open_range)

@@ -73,7 +73,7 @@ class ExperimentRecord:
     node: str = ""  # the node of a cluster, by its scheduler's name for it
 
     @property
-    def failed(self) -> str:
+    def failure_text(self) -> str:
         """The status of a run that did not finish, with its reason."""
         return f"{self.status}: {self.reason}"
 

@@ -191,7 +191,8 @@ class SweepReport:
         is_busy = bool(result.background_load)
         if is_busy and not result.has_known_load:
             return "; ".join(result.background_load)
-        if result.doubt and not is_busy:  # The tests were too short.
+        # On a busy machine, the doubt is the load, for which the interval allows. Else the tests were too short.
+        if result.doubt and not is_busy:
             remark, _tone = EFFECT_REMARKS[result.doubt]
             return remark.strip()
         if not result.is_usable:

@@ -80,7 +80,7 @@ def build_report(folder: Path, state: State | None = None) -> SweepReport:
     """
     report = read_results(folder, state or read_state(folder))
     state = report.state
-    own_files.replace_links(folder)
+    own_files.replace_links(folder)  # Links in a folder that was sent would lead the report to files elsewhere.
     pictures = draw_pictures(report, folder / own_files.PLOTS)
     early_end = ended_early(folder, is_writing_report=True)
     shared_deviations, deviations_by_run = deviations(folder, state.records)
@@ -252,7 +252,7 @@ def validity_text(result: ExperimentResult) -> str | None:
         return VALIDITY_WORDS[result.is_valid]
     if result.failure is None:
         return None
-    return result.failure.failed
+    return result.failure.failure_text
 
 
 def change_text(result: ExperimentResult) -> str:
@@ -312,7 +312,7 @@ def record_cells(label: str, record: ExperimentRecord) -> list[str]:
     values = record.outcome.values
     figures = [values.get(metric.name) for metric in metrics_of("sweep row")]
     figures.append(round(record.seconds) or None)  # 0, of a run that did not begin, becomes a dash
-    text = record.failed
+    text = record.failure_text
     if record.status == "complete":
         text = verdict_text(record.outcome)
     return [*map(number, figures), joined_text(": ", label, text)]

@@ -55,12 +55,13 @@ def with_request_set(library: Library, **description: Unpack[SetDescription]) ->
 
     The RequestSet has the fields in `description` and those that follow from the samples.
     """
+    assert library.new_tokens  # Workloads with a RequestSet always have them.
     longest = max(library.lengths)
     if library.salt and not library.salt.replaces_tokens:  # The salt makes each prompt longer.
         longest += SALT_TOKENS
     request_set = RequestSet(
         longest=longest,
-        max_new_tokens=max(library.new_tokens or ()),  # Workloads with a RequestSet always have `new_tokens`.
+        max_new_tokens=max(library.new_tokens),
         # The turns of a conversation belong together, and so do the requests of a trace. A test then sends each sample
         # equally often.
         whole_rounds=bool(library.conversations or library.arrivals),
