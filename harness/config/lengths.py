@@ -41,8 +41,8 @@ class Lengths(NamedTuple):
                 length = max(1, round(self.median * exp(source.gauss(0.0, self.sigma))))
             if self.low <= length <= (self.high or inf):
                 return length
-        # No draw was within the bounds. So they are narrow around the median, where all lengths are about equally
-        # likely.
+        # No draw was within the bounds, which contain the median. So they are narrow compared with the spread, and all
+        # lengths between them are about equally likely.
         return source.randint(self.low, self.high or MOST_TOKENS)
 
     def __str__(self) -> str:

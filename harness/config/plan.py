@@ -280,13 +280,14 @@ class Plan(Load):
         plan = self.with_concurrency()
         known_length = self.pattern.length(plan)
         if known_length:
-            _, seconds = known_length
+            _queries, seconds = known_length
             return TestPart("performance test", plan.length, seconds)
         text = f"at least {duration_text(self.min_duration_s)}"
         if isinstance(self.pattern, Poisson):  # A slow server takes much longer, since the queries have a minimum, too.
             queries = self.pattern.planned_queries(plan)
             seconds_at_1_qps = queries
             text += f" and {queries:,} queries, {duration_text(seconds_at_1_qps)} at 1 query/s"
+        # `bound` is for the sum of the run's parts.
         return TestPart("performance test", text, self.min_duration_s, bound="at least ")
 
     def duration_line(self, before: TestPart | None = None, start: str = "from here on") -> str:

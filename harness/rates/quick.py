@@ -219,12 +219,13 @@ def range_by_burst(measurements: Measurements, goal: Goal) -> tuple[float, Measu
         low = UNCONFIRMED_SHARE / lone.latency_s if lone.latency_s else 0.0
         return low, None
     capacity = burst.qps(lone)
-    answer_s = lone.latency_s - lone.ttft_s
+    answer_s = lone.latency_s - lone.ttft_s  # of a lone answer, after its first token
     answer_limit_s = inf  # If TPOT is not known, answers have no limit.
     if lone.tpot_s:
         tokens = answer_s / lone.tpot_s
         answer_limit_s = goal.tpot_ms / 1000 * tokens
-    # A burst does not show how requests wait, how prompts differ, or how answers scatter.
+    # A burst does not show how requests wait, how prompts differ, how answers scatter, or what prompts cost: a share of
+    # the work is assumed for them.
     simple_model = EngineModel(
         lone_s=answer_s,
         capacity=capacity,

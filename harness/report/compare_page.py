@@ -192,11 +192,12 @@ def comparison_answer(runs: Runs, answers: AnswerPair | None) -> ComparisonAnswe
     has_speed = any(run.is_measured for run in runs)
     if answers and not has_speed:  # Any two runs have answers to compare, so two sides are not needed.
         return ComparisonAnswer(answers.words, lines)
-    if are_of_two_sides(comparable_runs, runs):  # A comparison of speeds needs two sides.
+    # A comparison of speeds needs two sides: runs of one label are one side.
+    if are_of_two_sides(comparable_runs, runs):
         speed = speed_finding(comparable_runs)
         return ComparisonAnswer(speed.text or NOTHING_TO_COMPARE, lines, has_interval=speed.has_interval)
     if differ_only_in_background_load(runs):
-        # What other programs used is known, so the interval of the change is made wide enough for it.
+        # What other programs used is known, so `speed_finding` makes the interval of the change wide enough for it.
         speed = speed_finding(runs)
         title = f"{speed.text}; {others_cpu_text(runs)}"
         return ComparisonAnswer(title, tone="careful", has_interval=speed.has_interval)
@@ -299,7 +300,7 @@ def score_blocks(answers: AnswerPair) -> Iterator[Block]:
 def score_row(name: str, score: PairedChange, are_equal: bool) -> list[str]:
     """Return the row of a score: its name, both values, the change, its interval, and the verdict.
 
-    The score is equal if all answers are (`are_equal`).
+    `are_equal` says that the answers of both runs are the same.
     """
     verdict = "equal in these samples" if are_equal else "no clear difference"
     excludes_no_change = score.low > 0 or score.high < 0

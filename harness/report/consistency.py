@@ -44,7 +44,7 @@ def check_run(folder: Path) -> CheckResult:
     format.
     """
     facts = facts_of(folder)
-    copy = folder  # Without a readable summary, an error comes before there is a copy.
+    copy = folder  # for errors, in which the copy's path is replaced below, that come before there is a copy
     all_claims, missing = list[Claim](), list[str]()
     why_not_scored = ""  # why the scores could not be made again; empty if they were
     check_format(folder, facts, SCHEMA, "checks")

@@ -70,6 +70,7 @@ def markdown_parser() -> "MarkdownIt":
 
 
 def table_begin(*_: object) -> str:
+    """Return the tag of a table in a box that scrolls on a narrow screen. The Markdown renderer calls this."""
     return '<div class="wide" tabindex="0"><table>\n'
 
 

@@ -164,7 +164,7 @@ def outcome_value(outcome: Outcome, steps: Sequence[str]) -> Measured:
     field, *further_steps = steps
     if field == "steady" and further_steps == ["tokens_per_sec"]:  # A metric of its own, beside the speed that counts.
         return number_at(outcome.details.steady, further_steps)
-    if field == "steady":  # Where a test has other metrics of its steady part, the outcome's own figures are of it.
+    if field == "steady":  # Where these metrics are known, the figures of the outcome itself are of its steady part.
         return outcome_value(outcome, further_steps)
     # `run.performance` is one flat object. An outcome has the same values in several objects.
     details = outcome.details

@@ -308,7 +308,7 @@ class Outcome(FrozenModel):
 
     @property
     def why(self) -> str:
-        """The reasons in words."""
+        """The reasons why the test is INVALID or over the user's limits, in words."""
         return "; ".join(reason.what for reason in self.reasons)
 
     @property

@@ -330,14 +330,12 @@ def run_command(state: State, name: str, folder: Path) -> str:
 
 
 def step_table(findings: BisectFindings) -> Table:
-    """Return the table of GOOD against itself, BAD and the steps: changes, rounds, figures, and
-    whether the condition holds.
-    """
+    """Return a table of what was tested: whether the condition holds, the figures, the rounds and the differences."""
     rows = []
-    for step in findings.begun:
-        words = findings.bisection.words(step.places, quote="`")
+    for step in findings.begun:  # GOOD against itself and BAD are the first of them.
+        differences = findings.bisection.words(step.places, quote="`")
         condition = joined_text(": ", answer_word(step), step.reason)
-        rows.append([step.experiment, condition, short_figures(step), step.rounds, words])
+        rows.append([step.experiment, condition, short_figures(step), step.rounds, differences])
     return Table(STEP_COLUMNS, rows)
 
 
