@@ -243,8 +243,9 @@ class OpenAI(Engine):
     ) -> TokenStream:
         """Yield the answer of the server with the least load, through the client with the fewest requests.
 
-        If as many requests are in flight as are allowed, wait for one to end first.
+        `exchange` is filled with how the answer was delivered. With `is_whole`, the answer is asked for in one piece.
         """
+        # If as many requests are in flight as are allowed, this waits for one of them to end.
         async with self._least_loaded() as server:
             client = min(self._clients, key=attrgetter("in_flight"))
             server.unstarted += 1  # A request without a token weighs more in the server's load.

@@ -135,7 +135,7 @@ def min_duration(values: Entries) -> Reasons:
 
 
 def min_queries(values: Entries) -> Reasons:
-    """Yield how many queries too few were issued, as far as the log has the numbers, and what to do."""
+    """Yield the reason for a log that says that too few queries were issued: how many were missing, and what to do."""
     issued = values.whole_number("result_query_count")
     minimum = values.whole_number("effective_min_query_count")
     text = "too few queries were issued"

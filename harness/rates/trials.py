@@ -125,7 +125,8 @@ async def run_trial(plan: Plan, engine: TolerantEngine, prompts: Sequence[Prompt
         answered = engine.answered - before
         if not answered:
             raise EndpointError("no request of the trial was answered: see the server's log.")
-        return Trial(answered, time.perf_counter() - begin, engine.admission.full_at)
+        # `full_at` is the number of requests in flight beyond which the server refused others, if it did.
+        return Trial(answered, time.perf_counter() - begin, full_at=engine.admission.full_at)
     finally:
         # After TRIAL_S or an error, requests are still under way. Work that is done is not changed by this.
         work.cancel()

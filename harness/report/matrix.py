@@ -277,6 +277,6 @@ def places_of(summary: Summary, axes: Sequence[str], level: Outcome | None = Non
         if value in (None, ""):
             value = "unknown"
         places[axis] = str(value)
-    if level:
+    if level:  # Only the batch differs between the levels of a run.
         places[BATCH] = f"{level.load:g} {level.unit}"
     return places

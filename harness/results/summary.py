@@ -197,7 +197,7 @@ class Summary(File):
 
     @property
     def curve(self) -> list[Outcome]:
-        """The test that decides about each load, by load."""
+        """The points of the curve: the deciding test of each load, in the order of the loads."""
         return deciding_tests(self.tests)
 
     @property

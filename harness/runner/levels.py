@@ -31,7 +31,7 @@ MOST_SEARCH_S = 1800.0  # No further level is tested after these seconds.
 class LevelCurve(RateSource):
     """The highest level of concurrency; each lower level is a separate test before it, of the same length."""
 
-    def outlook(self, plan: Plan) -> TestPart | None:
+    def part_before(self, plan: Plan) -> TestPart | None:
         """Return what the run does before its performance test: a test at each lower number of requests in flight.
 
         None if there is no lower level.
@@ -288,14 +288,14 @@ class LevelSearchState:
         """Test a level (a number of requests in flight) until it needs no further test, or the search is over.
 
         A level that seems to be the result of the search (`is_final`) is confirmed by a second test if the first was
-        not sure.
+        not sure. Each test brings the result of the level up to date: its larger p99, as a share of the limit.
         """
         while not self.is_over and self.needs_test(level, is_final):
             self.test_count += 1
             earlier = self.levels.get(level)
             tests_of_level = earlier.test_count + 1 if earlier else 1
-            outcome = self.test(level)  # the outcome of all tests of this level together
-            if outcome is None:  # The server refused requests. An infinite share needs no second test.
+            outcome = self.test(level)  # of all tests of this level together
+            if outcome is None:  # The server refused requests. So clear a result needs no second test.
                 self.levels[level] = LevelResult(tests_of_level, p99_share=inf)
             else:
                 # A buffer held answers back, or other programs were busy: the latencies may not be the engine's.

@@ -33,8 +33,8 @@ class RateSource:
     corrections = 0  # the number of further attempts with another load that may follow
     before: TestPart | None = None  # the part before the performance test, for any plan
 
-    def outlook(self, plan: Plan) -> TestPart | None:
-        """Return what the run does before its performance test, so that the user can be told how long it takes.
+    def part_before(self, plan: Plan) -> TestPart | None:
+        """Return the part of the run before its performance test, so that the user can be told how long that takes.
 
         None if nothing comes before that test. Here it is the same part for any plan; a subclass may need the plan.
         """
@@ -72,4 +72,4 @@ class RateSource:
 
     def duration_line(self, plan: Plan) -> str:
         """Return the parts of a run after its engine's start in one line, with the sum of their times."""
-        return plan.duration_line(self.outlook(plan), "after the engine has started")
+        return plan.duration_line(self.part_before(plan), "after the engine has started")

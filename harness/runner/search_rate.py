@@ -90,7 +90,7 @@ class CurveRate(RateSource):
 
     corrections = 2
 
-    def outlook(self, plan: Plan) -> TestPart | None:
+    def part_before(self, plan: Plan) -> TestPart | None:
         """Return what the run does before its performance test, for the user.
 
         That is a short test at each of the given rates that --minutes has time for.
@@ -138,7 +138,7 @@ class CurveRate(RateSource):
 class QuickEstimate(RateSource):
     """No rate, but an estimate from the first measurements of a search."""
 
-    def outlook(self, plan: Plan) -> TestPart | None:
+    def part_before(self, plan: Plan) -> TestPart | None:
         longest_s = self.longest_s(plan)
         name = "lone requests, a burst, two probes"
         # `bound` is for the sum of the run's parts.

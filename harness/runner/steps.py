@@ -66,7 +66,7 @@ def plan_lines(plan: Plan, library: Library, gpus: list[nvml.GPU]) -> list[str]:
     ]
     if plan.replay:  # The arrivals are those of a recorded trace.
         texts.append(str(plan.replay))
-    for part in plan.parts(source.outlook(plan)):
+    for part in plan.parts(source.part_before(plan)):
         texts.append(f"{part.name}: {part.text}")
     texts.append(source.duration_line(plan))
     texts.append(f"disk: {files.free_gib(config.results_dir):,.0f} GiB free for {config.results_dir}")

@@ -65,14 +65,14 @@ class LatencyTrial(TrialRate):
     own, and each smaller size is a short test before.
     """
 
-    def outlook(self, plan: Plan) -> TestPart | None:
+    def part_before(self, plan: Plan) -> TestPart | None:
         """Return what the run does before its performance test, for the user.
 
         That is a short test of each batch size but the largest or, with a single size, a trial.
         """
         count = len(plan.config.batches) - 1
         if count <= 0:  # There is a single size.
-            return super().outlook(plan)
+            return super().part_before(plan)
         noun = "batch" if count == 1 else "batches"
         return probes_part(f"{count} smaller {noun}", count)
 

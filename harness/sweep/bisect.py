@@ -25,7 +25,7 @@ from harness.sweep.file import (
     Variant,
     changed_settings,
     make_experiment,
-    rejected_settings,
+    mistakes_in_experiments,
 )
 from harness.sweep.lanes import Lane
 from harness.sweep.sweep_state import FEWEST_ROUNDS, SweepState
@@ -103,7 +103,7 @@ def first_experiments(bisection: Bisection, good: Side, mode: str) -> tuple[Expe
         make_step(good, GOOD_AGAIN, changes=(), mode=mode, about="GOOD against itself", kind="isolation"),
         make_step(good, BAD, changes=bisection.differences, mode=mode, about=about_bad, kind="isolation"),
     )
-    mistakes = list(rejected_settings([(experiment.name, experiment) for experiment in experiments]))
+    mistakes = list(mistakes_in_experiments([(experiment.name, experiment) for experiment in experiments]))
     if mistakes:
         raise UsageError(mistakes[0])
     return experiments
@@ -299,10 +299,8 @@ class BisectState(SweepState):
         self.announcement = f"expected: {text}"
 
     def left(self) -> list[str]:
-        """Return the names of the experiments that the time limit left out, or "further
-        steps" if no planned one is open.
-        """
-        lane = Lane()  # All lanes have the same jobs, so any lane will do.
+        """Return the names of the experiments that the time limit left out; "further steps" if all planned ones ran."""
+        lane = Lane()  # A bisection has the same jobs for all lanes, so any lane will do.
         open_jobs = [job for job in self.jobs(lane) if self.is_open(job, lane)]
         names = dict.fromkeys(job.item.name for job in open_jobs)
         return list(names) or ["further steps"]

@@ -227,7 +227,7 @@ def merged_sweep(sources: Sequence[Source]) -> Sweep:
     planned = [planned_baseline, *named_experiments(sources), *planned_of_grid]
     experiments = made_experiments(planned, baseline)  # pairs of `file:line` and an experiment
     mistakes += mistakes_of_grid
-    mistakes += rejected_settings(experiments)
+    mistakes += mistakes_in_experiments(experiments)
     if len(experiments) == 1:  # the baseline alone
         mistakes.append(f"{path}:1: no experiments; add `isolation:`, `stacked:` or `grid:`")
     if mistakes:
@@ -299,10 +299,10 @@ def last_text(texts: Iterator[str]) -> str:
     return non_empty[-1]
 
 
-def rejected_settings(experiments: Sequence[tuple[str, Experiment]]) -> Iterator[str]:
+def mistakes_in_experiments(experiments: Sequence[tuple[str, Experiment]]) -> Iterator[str]:
     """Yield what is wrong with whole experiments: bad names and bad settings, each with its place in the file.
 
-    If run.py would refuse the baseline, the experiments after it are not checked.
+    If RunConfig refuses the baseline's settings, the experiments after it are not checked.
     """
     earlier_names = set[str]()
     for where, item in experiments:

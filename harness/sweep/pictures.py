@@ -90,7 +90,8 @@ def setting_curve(results: Results) -> LinePanel | None:
         value = number_setting(result, name)
         if value is None:  # The experiment leaves the setting to the engine, so its value is not known.
             continue
-        point = (value, result.speed or 0.0)
+        assert result.speed  # `measured` has only results with a speed.
+        point = (value, result.speed)
         points.append(point)
         is_doubtful = bool(result.doubt)
         mark = Series("", [point], color=color_of(result), mark=mark_of(result), line="", is_hollow=is_doubtful)
@@ -105,7 +106,8 @@ def setting_curve(results: Results) -> LinePanel | None:
     # Values that differ by large ratios, such as 8 and 512, would lie on each other on a linear axis.
     is_log = min(values) > 0 and max(values) > LOG_SETTING_RATIO * min(values)
     across = Scale.around(values, is_log=is_log)
-    down, ticks = Scale.of(speeds), sorted(set(values))
+    down = Scale.of(speeds)  # from 0 on
+    ticks = sorted(set(values))
     return LinePanel(
         title, x=name, y="output tokens/s", series=[line, *marks], across=across, down=down, tick_values=ticks
     )

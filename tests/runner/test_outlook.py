@@ -95,7 +95,7 @@ def test_after_the_first_answers_the_whole_is_said_again() -> None:
 @pytest.mark.parametrize("rules", SCENARIOS.values(), ids=attrgetter("name"))
 def test_every_pattern_has_a_source_of_its_load(rules: Scenario) -> None:
     config = RunConfig(scenario=rules.name, mode="performance")
-    assert rate_source(config).outlook(resolve(config, [], 0)) is not None
+    assert rate_source(config).part_before(resolve(config, [], 0)) is not None
 
 
 def test_it_ends_where_the_run_would() -> None:
