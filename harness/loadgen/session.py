@@ -176,9 +176,10 @@ class LoadGenSession:
         return sut
 
     def watch(self, sut: SUT, folder: Path, total: int | None, least_s: float, offset: float) -> None:
-        """Show the progress of a test, and raise an error if the test failed or the run cannot go on.
+        """Show the progress of a test now, and raise an error if the test failed or the run cannot go on.
 
-        `total` is the number of queries, `least_s` the least length in seconds, and `offset` the first `clock_offset`.
+        Called again and again while the test runs. `total` is the number of queries, and `least_s` the least length in
+        seconds. `offset` is the `clock_offset` at the beginning, by which a clock that was set shows.
         """
         self.require_time()
         is_timed_by_loadgen = sut.timed and not sut.is_timed_by_client

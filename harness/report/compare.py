@@ -140,7 +140,7 @@ Runs = Sequence[ComparedRun]
 
 
 def is_load_known(runs: Runs) -> bool:
-    """Tell whether it is known of each run on a busy machine which share of the cores other programs took."""
+    """Tell whether each run on a busy machine has recorded the share of the cores that other programs took."""
     return all(run.others_cpu_share for run in busy_runs(runs))
 
 

@@ -59,7 +59,7 @@ class Condition(NamedTuple):
         return self.metric is None or self.metric.name in mlperf.SCORES
 
     def holds(self, value: float) -> bool:
-        """Tell whether a value is beyond the bound, above or below it as the condition says, which is a regression."""
+        """Tell whether a value is beyond the bound. A condition of --fail-if that holds is a regression."""
         if self.is_upper_bound:
             return value > self.bound
         return value < self.bound

@@ -67,11 +67,12 @@ def axis_times(requests: Sequence[Request]) -> list[tuple[float, float]]:
 def evenly_picked(orders: Sequence[int]) -> set[int]:
     """Pick the requests that are shown beside the slowest ones, at equal distances; all of them if they are few.
 
-    `orders` has the requests' places in the order of issue, and the result some of these places.
+    `orders` has the number of each request in the order of issue. The result has the numbers of those that are picked.
     """
     if not orders:
         return set()
     count = SHOWN_REQUESTS - SLOWEST_REQUESTS
+    # If the requests are fewer than `count`, some are picked again, which the set leaves out.
     return {orders[number * len(orders) // count] for number in range(count)}
 
 

@@ -198,9 +198,9 @@ def ran_out(
 ) -> Iterator[Statement]:
     """Yield statements on what limited the speed, and then on what else was used up.
 
-    `concurrency` is the number of request slots. `times` are shares of GPU time, the test's own last. `args` are the
-    engine's arguments. `client` tells that the engine is behind an endpoint. Other programs used `others_percent` of
-    the CPU.
+    `concurrency` is the number of request slots. `times` has the shares of GPU time of each probe, each attempt and,
+    last, this test. `args` are the engine's arguments. `client` tells that the engine is behind an endpoint. Other
+    programs used `others_percent` of the CPU.
     """
     loss_statements, busy_statements = losses(times, args), list(busy_parts(used, client, others_percent))
     is_clock_lowered = any(statement.name in ("held_by_power", "held_by_heat") for statement in loss_statements)

@@ -69,8 +69,9 @@ class BisectFindings:
 
     @property
     def is_reproduced(self) -> bool:
-        """Tell whether the difference was seen again: the condition holds for BAD against GOOD, and
-        not for GOOD against itself.
+        """Tell whether the difference was seen again: BAD fails against GOOD, and GOOD passes against itself.
+
+        An experiment fails if a condition of --fail-if holds for it.
         """
         good, bad = self.good_again, self.bad
         return bool(good and bad and good.answer == "passes" and bad.answer == "fails")

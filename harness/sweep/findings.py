@@ -331,8 +331,7 @@ def sweep_subject(report: SweepReport) -> str:
 def finding_lines(report: SweepReport) -> Iterator[Line]:
     """Yield the lines under the title of a sweep's report, as far as they apply.
 
-    They are on the conditions, what helped and hurt, accuracy, what does not count, what did not finish, and how
-    intervals were made.
+    The label of a line and its text make a sentence.
     """
     state, base = report.state, report.baseline
     for judgement in report.judgements:
