@@ -378,7 +378,8 @@ def checked_text(value: object, where: str, name: str = "prompt") -> str:
 def checked_chat(value: object, where: str) -> Chat:
     """Return the messages of a chat, each with only its role and its content as text.
 
-    Raises UsageError if the value is no chat, or if a message has a key that would change the request but is not sent.
+    Other keys are dropped if they would not change the request. Raises UsageError if one would, or if the value is no
+    chat.
     """
     if not is_dialog(value):
         raise UsageError(f"{where}: messages is not a list of objects with role and content.")
