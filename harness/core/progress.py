@@ -191,6 +191,24 @@ def seconds_to_last_answer(counters: Counters, total: int, elapsed: float, rate:
     return s_to_last_issue + in_flight / rate
 
 
+def share_done(
+    counters: Counters, total: int, elapsed: float, least_s: float = 0.0, rate: float | None = None
+) -> list[str]:
+    """Return the share of a test that is done, the time that is left, and the samples, as texts.
+
+    Before the first answer, only the samples are returned. The arguments are those of `progress_text`.
+    """
+    samples_text = f"{counters.completed:,}/{total:,} samples"
+    if not (counters.completed and elapsed):
+        return [samples_text]
+    left_s = seconds_to_last_answer(counters, total, elapsed, rate or counters.completed / elapsed)
+    share = counters.completed / total
+    if least_s:  # The queries may be done before the least time is over.
+        left_s = max(left_s, least_s - elapsed)
+        share = min(share, elapsed / least_s)
+    return [f"{math.floor(100 * share)} %", f"{clock(left_s)} left", samples_text]
+
+
 def progress_text(
     counters: Counters, total: int | None, elapsed: float, least_s: float = 0.0, rate: float | None = None
 ) -> str:
@@ -199,17 +217,13 @@ def progress_text(
     `total` is the number of queries, None if not known. The test lasts at least `least_s` seconds. `rate` is the number
     of recent answers a second.
     """
-    total = max(total or 0, counters.issued)
     figures = []
-    if counters.completed and elapsed and total:
-        left_s = seconds_to_last_answer(counters, total, elapsed, rate or counters.completed / elapsed)
-        share = counters.completed / total
-        if least_s:  # The queries may be done before the least time is over.
-            left_s = max(left_s, least_s - elapsed)
-            share = min(share, elapsed / least_s)
-        figures.append(f"{math.floor(100 * share)} %")
-        figures.append(f"{clock(left_s)} left")
-    figures.append(f"{counters.completed:,}/{total:,} samples" if total else "waiting")
+    if total and counters.issued > total:  # LoadGen sends more than was expected, and does not say how much more.
+        figures.append(f"{counters.completed:,} samples, {total:,} were expected")
+    elif total or counters.issued:
+        figures += share_done(counters, total or counters.issued, elapsed, least_s, rate)
+    else:
+        figures.append("waiting")
     if counters.started:  # Only streamed answers have first tokens.
         mean_ttft_ms = 1000 * counters.first_token_s / counters.started
         figures.append(f"TTFT {mean_ttft_ms:.0f} ms")
