@@ -37,8 +37,8 @@ class Shape(NamedTuple):
         """
         number_texts = []
         if text:
-            # The last number may itself have a minus sign, in its exponent. So the text is split only as often as
-            # the shape needs.
+            # Only the last number may itself have a minus sign, in its exponent, since the text is split only as often
+            # as the shape needs. For a shape without numbers (-1: no limit), the count below is wrong in any case.
             number_texts = text.split("-", self.number_count - 1)
         if len(number_texts) != self.number_count:
             raise ValueError  # The caller's message names the form that the shape takes.

@@ -278,7 +278,7 @@ class Sequential(LoadPattern):
     is_paced = True
 
     def planned_load(self, plan: Load) -> float | None:
-        """Return the number of samples in each query."""
+        """Return the number of samples in each query, which is the load here: queries come one after the other."""
         return plan.samples_per_query
 
     def planned_samples(self, plan: Load) -> int | None:

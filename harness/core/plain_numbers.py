@@ -22,7 +22,8 @@ def whole_number(value: object) -> int | None:
         if not WHOLE.fullmatch(value.strip()):
             return None
         mantissa, _, exponent = value.strip().lower().partition("e")
-        whole_part = int(mantissa.partition(".")[0])  # WHOLE allows only zeros after the point.
+        # WHOLE allows only zeros after the point, and no negative exponent.
+        whole_part = int(mantissa.partition(".")[0])
         return int(whole_part * 10 ** int(exponent or 0))
     if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
         return None

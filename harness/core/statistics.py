@@ -44,11 +44,12 @@ def student_quantile(freedom: float, confidence: float = 0.95) -> float:
     import numpy as np
 
     # The density is integrated over x, where t = sinh(x): even the long tail of one degree of freedom ends before 60.
+    # Constant factors do not matter, since only shares of the whole are compared. By symmetry, x >= 0 is enough.
     edges = np.linspace(0, 60, 20_001)
     middles = (edges[1:] + edges[:-1]) / 2
-    density_of_t = np.exp(-(freedom + 1) / 2 * np.log1p(np.sinh(middles) ** 2 / freedom))  # times a constant factor
+    density_of_t = np.exp(-(freedom + 1) / 2 * np.log1p(np.sinh(middles) ** 2 / freedom))
     density = density_of_t * np.cosh(middles)  # dt / dx = cosh(x)
-    mass = np.concatenate(([0.0], np.cumsum(density)))  # from 0 to each edge, times the same factor as `mass[-1]`
+    mass = np.concatenate(([0.0], np.cumsum(density)))  # from 0 to each edge
     return sinh(np.interp(confidence * mass[-1], mass, edges))
 
 

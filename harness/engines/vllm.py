@@ -206,7 +206,10 @@ class VLLM(Engine):
         exchange: Exchange | None = None,
         is_whole: bool = False,
     ) -> TokenStream:
-        """Yield the token ids of an answer as vLLM's outputs bring them. `exchange` is not used: there is no server."""
+        """Yield the new token ids of an answer, as many at a time as vLLM has ready; with `is_whole`, all at once.
+
+        `exchange` is not used: there is no server.
+        """
         params = sampling_params(self.sampling.for_request(max_new_tokens), is_whole)
         async for output in self._outputs(prompt, params):
             yield output.outputs[0].token_ids

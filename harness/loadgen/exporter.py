@@ -164,8 +164,8 @@ def card_of(labels: Mapping[str, str]) -> tuple[str, str]:
 def column_of(name: str, values: Sequence[float], is_split: bool) -> tuple[str, float]:
     """Return the column of machine.csv for a DCGM field (`name`), and a GPU's value for it.
 
-    `values` has one value for a whole GPU, and one for each part of a split GPU (MIG). The column is empty if the field
-    is not used.
+    `values` has one value for a whole GPU, and one for each part of a split GPU (MIG). The column's name is "" if the
+    field is not to be recorded.
     """
     if name == ENGINE_ACTIVE:  # The load of a split GPU, from 0 to 1. A whole GPU reports its load in another field.
         column = "load_percent" if is_split else ""

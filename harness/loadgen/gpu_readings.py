@@ -226,10 +226,11 @@ def gpu_reader(most: int | None, troubles: list[str]) -> Iterator[tuple[int, Cal
     process = spawn.Process(target=serve_gpu_values, args=(reader_end, count), name="telemetry", daemon=True)
     if count:
         process.start()
-    reader_end.close()  # The process has a copy. If that is the only one, the pipe is closed when the process ends.
+    # The process has a copy of its end, which is now the only one. So the pipe is closed only when the process ends.
+    reader_end.close()
     with closing(own_end):
         yield count, partial(requested_values, own_end, count * len(GPU_NAMES))
-        if count and is_closed(own_end):  # The process closes its end of the pipe only when it ends.
+        if count and is_closed(own_end):  # The process has ended by itself.
             process.join(timeout=READ_TIMEOUT_S)  # only after a join is the exit code known
         code = process.exitcode
         # The code is None if the process was not started, or still runs: such a process ends when its pipe is closed.

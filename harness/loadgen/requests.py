@@ -126,7 +126,8 @@ class TraceReader:
             self._first_by_number[number] = elapsed_ms
             return
         delay_ns = arguments["issue_start_ns"]  # from the scheduled time until the sample was issued
-        # Only one of the two dictionaries has the sample's first token: the scenario decides which.
+        # The first token's time is in only one of the two dictionaries: `take` fills `_first_by_time` in the Server
+        # scenario, and a Token event fills `_first_by_number` in SingleStream.
         first_ms = self._first_by_time.pop((event["ts"], delay_ns), None)
         if first_ms is None:
             first_ms = self._first_by_number.pop(number, None)
@@ -346,11 +347,12 @@ def latency_summary(times: Iterable[Measured]) -> Latency | None:
 def clock_gap_ms(requests: Sequence[Request], samples: Sequence[Sample]) -> float:
     """Return by how many milliseconds the client's clock is ahead of LoadGen's. 0 without requests.
 
-    A request came to the client some time after LoadGen issued it. That delay hardly counts in the smallest difference.
+    A request comes to the client some time after LoadGen issued it. In the smallest difference that time is nearly 0.
     """
     differences_ms = []
     for request, sample in zip(requests, samples, strict=True):
-        differences_ms.append(1e3 * request.begin_s - sample.scheduled_ms - sample.delay_ms)
+        issued_ms = sample.scheduled_ms + sample.delay_ms  # by LoadGen's clock
+        differences_ms.append(1e3 * request.begin_s - issued_ms)
     return min(differences_ms, default=0.0)
 
 

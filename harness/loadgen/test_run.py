@@ -478,9 +478,10 @@ def client_delay(requests: Sequence[Request], plan: "Plan") -> Latency | None:
 
 
 def gaps_ms(requests: Iterable[Request]) -> Iterator[float]:
-    """Yield the milliseconds in a closed loop from the end of each answer until the next request in its place was sent.
+    """Yield how many milliseconds each place of a closed loop was free, from an answer's end until the next request.
 
-    A closed loop keeps a fixed number of requests in flight: its places.
+    A closed loop keeps a fixed number of requests in flight: its places. Which place a request took is not recorded.
+    The one that had been free for the longest time is assumed.
     """
     known_requests = [request for request in requests if request.done_s is not None]
     later_ends = deque(sorted(request.end_s for request in known_requests))

@@ -194,9 +194,10 @@ def is_clearly_higher(rate: float, other_rate: float) -> bool:
 
 
 def rate_by_growth(probe: Outcome) -> float:
-    """Return the rate at which the queue of a VALID probe would not have grown; infinity if it did not grow.
+    """Return the rate at which the queue of a VALID probe would not have grown.
 
-    If it grew, the latencies kept their limits only because the probe was short: more queries came than were completed.
+    If it grew, more queries came than were completed, and the latencies were within their limits only because the probe
+    was short. Infinity if the queue did not grow, or if the probe is not VALID, so that its latencies show the limit.
     """
     queue = probe.queue
     if queue is None or not queue.has_grown or not probe.valid:

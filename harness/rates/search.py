@@ -159,8 +159,8 @@ def time_for(bench: SearchBench, seconds: float, expected_qps: float) -> float:
 def is_saturated(probe: Outcome, measurements: Measurements) -> bool:
     """Tell whether a probe saturated the server.
 
-    That is so if queries always waited and more came than were completed. It is also so from the rate
-    `sharing_capacity` on, at which ever more queries run at once.
+    That is so if queries always waited and more came than were completed. It is also so from the `sharing_capacity` of
+    the server on: the rate at which running queries slow each other so much that ever more run at once.
     """
     if probe.queue is None:  # The probe had too few queries to show a queue.
         return False

@@ -196,7 +196,9 @@ class ServerModel(NamedTuple):
 
     def limits(self, goal: Goal) -> TimeLimits:
         """Return the one limit that a rising rate reaches first; the other is infinite."""
-        if self.is_capped:  # TPOT keeps its limit however many queries wait. So TTFT, which is a wait, reaches its own.
+        if self.is_capped:
+            # No more requests run at once than the cap allows, so TPOT stays within its limit however many queries
+            # wait. TTFT has the wait in it, so it reaches its limit.
             return TimeLimits(wait_s=self.longest_wait_s(goal), answer_s=inf)
         # Without a cap no query waits, and TPOT grows with each request that runs.
         return TimeLimits(wait_s=inf, answer_s=goal.tpot_ms * self.sharing.tokens / 1000)

@@ -178,9 +178,11 @@ class Simulation:
     @property
     def is_over(self) -> bool:
         """Tell whether the simulation may stop: all tests lasted for their time, and some answers ended in them."""
-        have_lasted = bool(self.clocks[-1].min() >= self.seconds)
+        last_clock = self.clocks[-1]  # when the last step began, in each test
+        have_lasted = bool(last_clock.min() >= self.seconds)
         # An answer takes `answer_steps` steps. After twice as many, those that began in the first half have ended.
-        has_enough_steps = len(self.arrived) >= 2 * self.answer_steps
+        steps = len(self.arrived)  # The list has an entry for each step.
+        has_enough_steps = steps >= 2 * self.answer_steps
         return have_lasted and has_enough_steps
 
     def step(self) -> None:

@@ -102,7 +102,7 @@ def speed_text(summary: Summary, test: Outcome) -> str:
     If all tested loads are over the user's own limits, the text says that instead.
     """
     tests_by_load = summary.curve
-    # With own limits, the reasons against a test are the limits that it broke.
+    # `reasons` say why a test does not count. For a test with own limits, these are the limits that it broke.
     are_all_over_own_limits = all(tested.has_own_limits and tested.reasons for tested in tests_by_load)
     if tests_by_load and are_all_over_own_limits:
         return f"no level is within the limits: the lowest, {tests_by_load[0].text}, is over"
@@ -110,7 +110,7 @@ def speed_text(summary: Summary, test: Outcome) -> str:
     tokens = f"{number(test.tokens_per_sec)} output tokens/s"
     if details.concurrency:
         return f"{tokens} with {test.text}, {limits_text(test)}"
-    if test.has_own_limits:  # Without a fixed concurrency, own limits come with the user's own arrivals.
+    if test.has_own_limits:  # Own limits are for a fixed concurrency (above) or for the user's own arrivals.
         return f"{number(test.samples_per_sec)} requests/s ({tokens}), {limits_text(test)}"
     target_qps = metrics.METRIC_BY_NAME["target_qps"].of(summary)
     if target_qps is not None:  # The queries were sent at a rate: no other load has this metric.

@@ -113,8 +113,7 @@ class ComparedRun(NamedTuple):
     def others_cpu_share(self) -> float:
         """The share of this machine's cores that other programs took during the performance test.
 
-        0 if it is not known, and if the engine did not compute on these cores but on a GPU or behind an endpoint. The
-        share then does not tell how much of the engine's time was lost.
+        0 where the summary has none: if it is not known, or if a GPU or a server computed the answers.
         """
         return self.summary.others_cpu_share or 0.0
 

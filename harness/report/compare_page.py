@@ -335,7 +335,7 @@ def runs_by_side(runs: Runs) -> dict[str, list[ComparedRun]]:
 
 
 def speed_finding(runs: Runs) -> SpeedFinding:
-    """Return by how much the speed of one side differs from that of another, as a sentence.
+    """Return by how much the speeds of two sides differ, as a sentence. `compared_sides` chooses the two.
 
     Empty for a single run, and if a run has no speed.
     """
@@ -352,7 +352,7 @@ def speed_finding(runs: Runs) -> SpeedFinding:
     means = {side: geometric_mean(speeds_of_side) for side, speeds_of_side in speeds.items()}
     basis, compared = compared_sides(means, metric)
     change = Change.between(speeds[basis], speeds[compared])
-    if compare.busy_runs(runs):
+    if compare.busy_runs(runs):  # Other programs took part of the processors, which makes the interval wider.
         change = change.of_metric_on_busy_machine(metric, greatest_loads[basis], greatest_loads[compared])
     figures = f"{metric.with_unit(means[compared])}; {basis} {metric.text(means[basis])}"
     return SpeedFinding(f"{compared} is {change.describe(metric)}: {figures}", change.has_interval)

@@ -54,7 +54,7 @@ def check_run(folder: Path) -> CheckResult:
             stored_summary = files.read(folder / SUMMARY_FILE, Summary)
             # The files name the run, so the copy has its name; only the last part, as the summary may hold any text.
             copy = Path(temporary) / (Path(stored_summary.meta.run).name or "run")
-            copy_logs(folder, copy, stored_summary.digests)
+            link_logs(folder, copy, stored_summary.digests)
             all_claims += probe_claims(folder, facts)
             why_not_scored = score_again(copy / TEST_FOLDERS["accuracy"], facts)
             summary = build_report(copy)
@@ -103,7 +103,7 @@ def history_claims(folder: Path, summary: Summary) -> list[Claim]:
     return list(compare_data(f"{HISTORY_FILE}: ", stated=lines_of_run, source=MADE_AGAIN, recomputed=expected_lines))
 
 
-def copy_logs(folder: Path, copy: Path, digests: Mapping[str, str]) -> None:
+def link_logs(folder: Path, copy: Path, digests: Mapping[str, str]) -> None:
     """Link the files from which a report is made into the folder `copy`. Files that a report itself makes are left out.
 
     `digests` has the SHA-256 of each file as the run wrote it, by its path in the folder.
@@ -114,7 +114,7 @@ def copy_logs(folder: Path, copy: Path, digests: Mapping[str, str]) -> None:
             continue
         (copy / name).parent.mkdir(parents=True, exist_ok=True)
         original = claims.as_written(path, digests.get(str(name)))
-        if original is None:  # The file is taken as it is stored.
+        if original is None:  # The file is as the run wrote it, or the run's text cannot be restored from it.
             (copy / name).symlink_to(path.resolve())
         else:  # The stored text has other line ends, for example.
             (copy / name).write_bytes(original)

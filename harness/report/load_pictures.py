@@ -11,7 +11,7 @@ from harness.report.load_view import LATENCIES, LoadPicture, LoadPoint
 from harness.results.outcome import Doubt, Outcome
 
 LABEL_ROOM_FACTOR = 1.08  # the end of an axis, as a multiple of its largest value: room for the label above that value
-MARK_SHAPES = {"held": "o", "grew": "D", "bad": "X", "own": "*"}  # shapes of one run's tests, by LoadPoint's `mark`
+MARK_SHAPES = {"held": "o", "grew": "D", "bad": "X", "full": "*"}  # shapes of one run's tests, by LoadPoint's `mark`
 SERIES_COLORS = ("blue", "amber", "green", "red", "grey")
 SERIES_MARKS = "os^Dv"
 
@@ -60,18 +60,18 @@ def marked_series(
         looks.setdefault((*look, is_busy), []).append(point)
     for (name, color, shape, is_busy), points_of_look in looks.items():
         series = Series(name, points_of_look, color, shape, line="", is_hollow=is_busy)
-        if shape == "*":  # the run's own test: a star of the usual size is hard to see
+        if shape == "*":  # the full test: a star of the usual size is hard to see
             series = series._replace(size=14.0)
         yield series
 
 
 def style_of(picture: LoadPicture, load_point: LoadPoint, named: bool) -> tuple[str, str, str]:
-    """Return the name in the legend, the color and the shape of a test of a single run, by its outcome.
+    """Return the name in the legend, the color and the shape of one test, in the picture of a single run.
 
-    The name is empty unless `named`.
+    The name tells the test's outcome (`standing`). It is empty unless `named`.
     """
     name = load_point.standing
-    if load_point.mark == "own":
+    if load_point.mark == "full":
         name = f"the full test, {name}"
     if not named:
         name = ""
@@ -79,8 +79,8 @@ def style_of(picture: LoadPicture, load_point: LoadPoint, named: bool) -> tuple[
 
 
 def color_of(picture: LoadPicture, load_point: LoadPoint) -> str:
-    """Return the color of a test: amber for the run's own, grey if not judged, blue if it kept the limits, else red."""
-    if load_point.mark == "own":
+    """Return the color of a test: amber for the full test, grey if not judged, blue if it kept the limits, else red."""
+    if load_point.mark == "full":
         return "amber"
     if load_point.doubt:
         return "grey"

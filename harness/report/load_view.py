@@ -32,7 +32,7 @@ class LoadPoint(NamedTuple):
 
     test: Outcome
     name: str
-    mark: str  # its outcome, which gives its shape: "held", "grew", "bad", or "own" for the run's own test
+    mark: str  # its outcome, which gives its shape: "held", "grew", "bad", or "full" for the full test of the result
     may_be_best: bool  # whether its load may be the best one of the picture
     is_full: bool  # whether it is a test of full length, not a probe
     gpu_time: GpuTime | None  # the shares of the GPU's time in it, if they were recorded
@@ -191,7 +191,7 @@ def point_of_result(test: Outcome, gpu_time: GpuTime | None) -> LoadPoint:
 
     `gpu_time` has the shares of GPU time.
     """
-    mark = "own" if test.valid else "bad"
+    mark = "full" if test.valid else "bad"
     may_be_best = test.valid and Doubt.BUFFERED not in test.doubts  # A buffer's latencies are not the engine's.
     name = f"the full test at {test.text}"
     return LoadPoint(test, name=name, mark=mark, may_be_best=may_be_best, is_full=True, gpu_time=gpu_time)

@@ -91,19 +91,20 @@ class Matrix(NamedTuple):
             figures = [metric.show(cell.figures[metric.name]) for metric in self.metrics]
             rows.append([*self.named(cell), *figures, remark])
             for other in self.cells:
-                if self.is_reference_of(cell, other):
+                if self.has_reference(cell, other):
                     rows.append(self.ratios(cell, other))
         labels = [metric.label for metric in self.metrics]
         return Table([*self.heads, *labels, ""], rows)
 
-    def is_reference_of(self, cell: Cell, other: Cell) -> bool:
-        """Tell whether the cell `other` is the one to which `cell` has a ratio.
+    def has_reference(self, cell: Cell, candidate: Cell) -> bool:
+        """Tell whether the ratios of `cell` are to the cell `candidate`.
 
-        It is if it has the reference's label, and differs from `cell` only in hardware.
+        They are if the candidate has the label of the reference (--reference), and differs from it only in hardware.
         """
-        if not self.reference or other is cell:
+        if not self.reference or candidate is cell:
             return False
-        return other.places["label"] == self.reference and other.all_but_hardware == cell.all_but_hardware
+        has_label = candidate.places["label"] == self.reference
+        return has_label and candidate.all_but_hardware == cell.all_but_hardware
 
     def named(self, cell: Cell) -> list[str]:
         """Return the places and names of a cell, one for each column of `heads`; a dash for an empty one."""

@@ -32,13 +32,14 @@ def build_report(folder: Path) -> Summary:
     """
     facts = benchmark_run.facts_of(folder)
     check_format(folder, facts, OLDEST_REPORT_SCHEMA, "renders")
-    # The stages are recorded when all tests have ended, so a run with stages lacks at most its report.
+    # The stages are recorded when all tests have ended. So a run with stages lacks at most this report, which does not
+    # count as an early end.
     ended_reason = run_folder.ended_early(folder, is_writing_report=bool(facts.stages))
     chosen = result_test.choose_test(folder, facts, is_complete=ended_reason is None)
     summary = summary_of(folder, facts, chosen, ended_reason)
     if not summary.run.model_dump(exclude_none=True):  # No test has left a result.
         raise no_test_error(folder)
-    own_files.replace_links(folder)
+    own_files.replace_links(folder)  # A link may lead to a file elsewhere, which must not be written over.
     test = chosen.test if chosen else None
     report, document = draw_report(folder, facts, summary, test)
     write_json(folder / "summary.json", report.summary.model_dump(mode="json"))

@@ -64,16 +64,16 @@ def axis_times(requests: Sequence[Request]) -> list[tuple[float, float]]:
     return times
 
 
-def evenly_picked(orders: Sequence[int]) -> set[int]:
+def evenly_picked(request_numbers: Sequence[int]) -> set[int]:
     """Pick the requests that are shown beside the slowest ones, at equal distances; all of them if they are few.
 
-    `orders` has the number of each request in the order of issue. The result has the numbers of those that are picked.
+    Requests are numbered in the order of issue. The result has the numbers of those that are picked.
     """
-    if not orders:
+    if not request_numbers:
         return set()
     count = SHOWN_REQUESTS - SLOWEST_REQUESTS
     # If the requests are fewer than `count`, some are picked again, which the set leaves out.
-    return {orders[number * len(orders) // count] for number in range(count)}
+    return {request_numbers[place * len(request_numbers) // count] for place in range(count)}
 
 
 def parts_of(request: Request, scale: Scale, is_slow: bool) -> Iterator[BarPart]:

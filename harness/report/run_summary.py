@@ -92,9 +92,10 @@ def result_deviations(
 
 
 def unfinished_texts(run: Run, mode: str, ended_reason: str | None) -> Iterator[str]:
-    """Yield which parts of a run are missing, of those that a result beside MLPerf's must have.
+    """Yield which parts of a run are missing that a comparison with MLPerf's results needs.
 
-    A speed needs an accuracy test, also if the mode asked for none. `mode` tells whether a speed was asked for.
+    A measured speed needs an accuracy test, also if `mode` asked for none. A performance test is missing only if `mode`
+    asked for one.
     """
     if ended_reason:
         yield "the run did not finish"
@@ -113,15 +114,16 @@ def accuracy_texts(run: Run) -> Iterator[str]:
 
 
 def performance_texts(test: Outcome, reports_cache_hits: bool) -> Iterator[str]:
-    """Yield what is wrong or uncertain with the performance test, so that it does not stand beside MLPerf's.
+    """Yield what is wrong or uncertain with the performance test, so that it cannot be compared with MLPerf's results.
 
-    `reports_cache_hits` says that the server reported before the tests how many tokens came from its cache.
+    `reports_cache_hits` tells whether the server reported before the tests how many tokens came from its cache.
     """
     details = test.details
     if not test.valid:
         yield comparability.INVALID
     yield from test.disagreements
-    # Without `reports_cache_hits`, the plan has this deviation already.
+    # A server that reported cache hits before the test did not report them in it. If it never reported any, the plan
+    # has this deviation already.
     if details.server and details.server.cached_percent is None and reports_cache_hits:
         yield mlperf_deviations.CACHE_UNSEEN
     if details.failed_requests:

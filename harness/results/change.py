@@ -151,11 +151,11 @@ class Change(NamedTuple):
     def describe(self, metric: Metric) -> str:
         """Return the change in words with its interval and its basis, as in "19 % faster (5 to 25 %, 4 of 4 pairs)"."""
         more, less, as_much = metric.words  # such as faster, slower, as fast
-        change = self.speed_change(metric)  # For a time, less is better, but its speed is higher.
+        change = self.speed_change(metric)  # A change of a time is turned round: a shorter time is a higher speed.
         if change.effect == "equal":
             reach_percent = round(100 * change.reach, 1) or 0.1  # never "within 0 %"
             return f"equal within {number(reach_percent, 2)} % ({self.basis})"
-        if not change.has_interval:  # On a busy machine, few pairs of tests have none: it would be too narrow.
+        if not change.has_interval:  # With few pairs of tests on a busy machine, an interval would be too narrow.
             return (
                 f"not known to be {more} or {less}: {change.signed} on a busy machine, {self.basis}; "
                 f"an interval needs at least {FEWEST_PAIRS}"

@@ -253,9 +253,10 @@ def tests_of(folder: Path, run: Any, config: Any) -> Iterator[tuple[str, Path, A
 
 
 def compare_data(name: str, stated: object, source: str, recomputed: object) -> Iterator[Claim]:
-    """Yield a claim for each value in the stated data, beside the value that a source gives at the same path.
+    """Yield a claim for each value in the stated or the recomputed data, with the values of both at the same path.
 
-    A value that only one of the two has counts as None in the other. `name` stands before each path in the claims.
+    A value that only one of the two has counts as None in the other. `source` names what the recomputed data come from.
+    `name` stands before each path in the claims.
     """
     stated_values, recomputed_values = dict(leaves(stated)), dict(leaves(recomputed))
     for path in stated_values | recomputed_values:

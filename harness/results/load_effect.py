@@ -29,7 +29,7 @@ class LoadEffect(FrozenModel):
 
     @property
     def is_clear(self) -> bool:
-        """Tell whether the speed certainly fell when other programs took more."""
+        """Tell whether the speed fell when other programs took more: even the low end of the loss is above 0."""
         return self.low_percent > 0
 
     @property
@@ -95,9 +95,10 @@ def half_width_of_slope(slope: float, load_offsets: Sequence[float], speed_offse
 
 
 def fitted_effect(loads: Sequence[float], speeds: Sequence[float]) -> LoadEffect | None:
-    """Return the effect of other programs' load on the speed, by the straight line through both that fits best.
+    """Return the effect of other programs' load on the speed, by the straight line that fits both best.
 
-    `loads` and `speeds` are those of consecutive blocks. None if the blocks do not show the effect.
+    `loads` and `speeds` are those of consecutive blocks. A trend over time is first taken out of both. None if the
+    blocks do not show the effect.
     """
     if len(loads) < FEWEST_BLOCKS or pstdev(loads) < LEAST_VARIATION:
         return None

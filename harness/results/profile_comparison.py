@@ -45,7 +45,7 @@ def side_by_side(profiles: Sequence[Profile | None]) -> list[ProfileRow]:
 def share_of(profile: Profile, kind: str) -> ProfileValue:
     """Return the percentage of the time that a kind of kernel took.
 
-    0 if the profile has no such kernel, None if the run has no profile, which then has no device.
+    0 if the profile has no such kernel. None if the run was not profiled: its profile is then empty, without a device.
     """
     if not profile.device:
         return None

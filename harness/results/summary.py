@@ -239,10 +239,10 @@ class Summary(File):
     def others_cpu_share(self) -> Measured:
         """The share of the CPU cores that other programs took during the result's test.
 
-        None if a GPU or a server computed, without a result, and if the load was not recorded.
+        None if there is no result, or if the load was not recorded. Also None if a GPU or a server computed the
+        answers: what this machine's cores did then tells nothing about the speed.
         """
         test = self.result
-        # No share of the time of a GPU or a server follows from this machine's cores.
         if test is None or self.gpu_models or not self.is_in_process:
             return None
         busy_cores = test.details.machine.others_cpu_cores

@@ -50,7 +50,7 @@ def cells(outcome: Outcome) -> tuple[str, ...]:
 
 def row_of(outcome: Outcome) -> MetricPlace:
     """Return the kind of a test's row, by which metrics.csv says which metrics the row shows."""
-    sends_one_after_another = outcome.unit == Sequential.unit  # queries of a batch of samples
-    if sends_one_after_another:
+    sends_batches = outcome.unit == Sequential.unit  # MultiStream: a query has several samples
+    if sends_batches:
         return "batch row"
     return "row"

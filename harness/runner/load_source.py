@@ -43,8 +43,8 @@ class RateSource:
     def least_s(self, plan: Plan) -> float | None:
         """Return the fewest seconds that a run with this source takes after its engine's start.
 
-        None if --minutes has no meaning for the source. That is so here, where the user gave the load; subclasses
-        return a time.
+        A shorter --minutes is refused. None if --minutes has no meaning for the source. That is so here, where the user
+        gave the load; subclasses return a time.
         """
         return None
 

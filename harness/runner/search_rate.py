@@ -160,7 +160,7 @@ class QuickEstimate(RateSource):
         No full test follows. Raises EndpointError if no request was answered before the time was over.
         """
         longest_s = self.longest_s(bench.plan)
-        given_max_in_flight = bench.run.config.max_in_flight  # The search may lower it, in the plan of the bench.
+        given_max_in_flight = bench.run.config.max_in_flight  # The search may lower that of `bench.plan`.
         until = monotonic() + longest_s
         bench.session.until = until  # An unfinished measurement is cut off at this time.
         # `may_shorten`: a probe of an estimate needs no verdict of LoadGen, so it may have too few queries for one.
@@ -230,13 +230,13 @@ def plan_from_search(plan: Plan, measurements: Measurements, left_s: float = inf
             f"a single request is over the limits (TTFT {number(1000 * lone.ttft_s)} ms and TPOT "
             f"{number(1000 * lone.tpot_s)} ms): no rate keeps them; see --tpot-limit."
         )
-    if not measurements.probes:  # There was no time for a probe, so the rate in the message is only guessed.
+    if not measurements.probes:  # There was no time for a probe, so the error message names a guessed rate.
         guessed_rate = 1 / lone.latency_s  # one request after the other
         if measurements.burst:  # Many requests were sent at once, which shows a higher rate.
             guessed_rate = measurements.burst.qps(lone)
         raise too_short(plan, guessed_rate, left_s)
     wanted_rate = first_rate(measurements)
-    # LoadGen sends whole passes over the samples, and a slightly lower rate may need a pass less.
+    # LoadGen sends whole passes over the samples. A slightly lower rate may need a pass less, which is a shorter test.
     rate = goal.rate_in_time(wanted_rate, left_s)
     if rate is None or rate < LOWERED_SHARE * wanted_rate:
         raise too_short(plan, wanted_rate, left_s)

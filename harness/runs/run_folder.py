@@ -78,9 +78,10 @@ class RunFolder(NamedTuple):
         if before is not None and before.status == "complete":
             return
         try:
-            self.set_status(status, reason)
+            self.set_status(status, reason)  # This releases the lock as well.
         except OSError:  # The disk is full, or the file cannot be replaced for another reason.
-            # The new status is written over the earlier one, which was padded for this. The reason is cut to fit.
+            # The new status is written over the earlier one. Both are padded to the same length, STATUS_BYTES, and the
+            # reason is cut to fit.
             content = self.status_json(status, reason[:REASON_CHARACTERS]).encode()
             with (self.path / "status.json").open("r+b") as file:
                 file.write(content[:STATUS_BYTES])

@@ -322,11 +322,11 @@ def run_command(state: State, name: str, folder: Path) -> str:
     experiments = {experiment.name: experiment for experiment in state.sweep.experiments}
     experiment = experiments[name]
     variables = [f"{key}={shlex.quote(value)}" for key, value in experiment.env.items()]
-    interpreter, *words = command_of("run").split()
-    if experiment.python and interpreter == "python":  # not the installed command, which has its own interpreter
-        interpreter = experiment.python
+    first_word, *words = command_of("run").split()
+    if experiment.python and first_word == "python":
+        first_word = experiment.python  # An installed command would be another word, and has its own interpreter.
     config = shlex.quote(str(folder / name / CONFIG_FILE))
-    return " ".join([*variables, shlex.quote(interpreter), *words, "--config", config])
+    return " ".join([*variables, shlex.quote(first_word), *words, "--config", config])
 
 
 def step_table(findings: BisectFindings) -> Table:

@@ -112,7 +112,8 @@ def side_of(name: str, config: RunConfig, env: Mapping[str, str] | None, recorde
     """
     settings: dict[str, JsonValue] = {}
     for setting, value in config.values(config.model_fields_set).items():
-        # A bisection sets or ignores UNBISECTED. The items of SPLIT_SETTINGS are differences of their own: see below.
+        # A bisection sets or ignores UNBISECTED. Each item of SPLIT_SETTINGS is a difference of its own, so these
+        # settings are given apart from the others (`engine`, `patches`).
         if setting not in (*UNBISECTED, *SPLIT_SETTINGS) and value is not None:
             settings[setting] = to_jsonable_python(value)
     return Side(

@@ -241,6 +241,7 @@ def group_text(result: ExperimentResult) -> str:
 
 
 def bound_text(result: ExperimentResult) -> str:
+    """Return what limits the speed of an experiment, such as "compute" or "memory"; a dash if it is not known."""
     return result.bound or "–"
 
 

@@ -189,7 +189,7 @@ class SweepState:
         Return False if there is none to add, or if it was added before.
         """
         # `kept` is the content of sweep.json, which has the capped experiment already if the sweep was resumed.
-        capped = self.kept.capped or cap_fastest(results)
+        capped = self.kept.capped or capped_copy_of_best(results)
         if capped is None or capped in self.chosen:
             return False
         self.keep(capped=capped)
@@ -197,9 +197,10 @@ class SweepState:
         return True
 
     def at_full_length(self, item: Experiment) -> Experiment:
-        """Return an experiment without the settings that shorten it (SHORTENING_FLAGS), so for MLPerf's duration.
+        """Return an experiment at MLPerf's duration: without the settings that shorten it (SHORTENING_FLAGS).
 
-        An estimate (--quick) becomes a search for the highest rate, whose full tests may be shorter.
+        An estimate (--quick) becomes a search for the highest rate. Its full tests are shorter than MLPerf's if the
+        sweep has no time left for two of full length.
         """
         settings = {key: value for key, value in item.settings.items() if key not in SHORTENING_FLAGS}
         if item.is_estimate:
@@ -220,11 +221,12 @@ class SweepState:
         return min(asked_s, max(SHORTEST_FULL_TEST_S, fitting_s))
 
     def left(self) -> list[str]:
-        """Return the names of the jobs that the time limit left out: "finalists" if only the runs of these were.
+        """Return the names of the jobs that the time limit left out; ["finalists"] if only the finalists were left out.
 
         The baseline's jobs are not named, since they only serve the others.
         """
         labels = []
+        # `jobs` yields those that have not run yet.
         whole_machine = Lane()  # Any lane would do: the jobs other than the baseline's do not depend on it.
         for job in self.jobs(whole_machine):
             if job.item.name != BASELINE:
@@ -246,10 +248,11 @@ class SweepState:
         return ceil(FEWEST_PAIRS * len(self.chosen) * mean(seconds) / 60)
 
 
-def cap_fastest(results: Results) -> Experiment | None:
-    """Return the experiment with the best estimate once more, with the cap on running requests that its estimate gives.
+def capped_copy_of_best(results: Results) -> Experiment | None:
+    """Return a copy of the experiment with the best estimate, with fewer running requests (CAP_FLAG).
 
-    None if no estimate counts, if the best gives no cap, or if the experiment's own cap is not above it.
+    The estimate says how many: as many as keep the p99 of TPOT at 95 % of its limit. None if no estimate counts, if the
+    best one gives no number, or if the experiment has a cap that is as low already.
     """
     best = best_estimate(results)
     if best is None:
@@ -258,6 +261,7 @@ def cap_fastest(results: Results) -> Experiment | None:
     own_cap = item.settings.get(CAP_FLAG, inf)
     if not estimated_cap or estimated_cap >= own_cap:
         return None
+    # `about` is shown in the report.
     about = f"{best.name} with as many requests running as keep TPOT's p99 at 95 % of its limit, by its estimate"
     cap = round(estimated_cap)  # The estimate is a mean over runs.
     settings = item.settings | {CAP_FLAG: cap}

@@ -111,8 +111,11 @@ def delimiter_of(first_line: str, names: Collection[str]) -> str | None:
 def table_rows(path: Path, text: str, names: tuple[str, ...]) -> Iterator[RequestRow]:
     """Yield the rows of a table as objects, with the names of its first line and without empty cells.
 
-    Blank lines are left out. Raises UsageError if no column has one of `names`, or if a row is damaged.
+    `names` are the columns that may hold the prompt. The first is "prompt", or the one that the user named, and holds
+    text. Others may hold lists, such as token ids. Blank lines are left out. Raises UsageError if no column has one of
+    `names`, or if a row is damaged.
     """
+    prompt_name = names[0]
     csv.field_size_limit(LARGEST_CELL)  # Python's own limit is smaller than a long prompt.
     first_line = text.lstrip("\n").partition("\n")[0]
     delimiter = delimiter_of(first_line, names)
@@ -132,19 +135,18 @@ def table_rows(path: Path, text: str, names: tuple[str, ...]) -> Iterator[Reques
             values = {}
             for name, cell in zip(head, cells, strict=True):
                 if cell != "":
-                    values[name] = cell_value(name, cell, names)
+                    values[name] = cell_value(name, cell, prompt_name)
             yield RequestRow(reader.line_num, values)
     except csv.Error as error:
         raise UsageError(f"{path}: line {reader.line_num}: {error}.") from None
 
 
-def cell_value(name: str, cell: str, text_names: tuple[str, ...]) -> object:
+def cell_value(name: str, cell: str, prompt_name: str) -> object:
     """Return a cell of a table's column `name` as a number, a JSON list or object, or text.
 
-    `text_names` are the columns that may hold the prompt. The first is "prompt", or the one that the user named, and
-    holds text. Others may hold lists, such as token ids.
+    `prompt_name` is the column of prompts as text. It and the columns of system prompts always hold text.
     """
-    is_text = name in text_names[:1] or name in SYSTEM_KEYS
+    is_text = name == prompt_name or name in SYSTEM_KEYS
     if is_text:  # A text may look like a number.
         return cell
     number = whole_number(cell)

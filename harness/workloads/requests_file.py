@@ -182,7 +182,8 @@ def read_row(row: RequestRow, where: str, column: str) -> ReadRow:
 def dialog_row(item: Mapping[str, object], name: str, dialog: Dialog, number: int, where: str) -> ReadRow:
     """Return the requests of a row that holds a conversation, with the row's keys that were not read.
 
-    `item` has the row's keys, and `name` is the key of the conversation.
+    `item` has the row's keys, and `name` is the key of the conversation. `number` is the row's number in the file, and
+    `where` names the row in errors.
     """
     unread = unread_keys(item, (name, *KEYS_BESIDE_A_PROMPT))
     unread += unread_message_keys(dialog)

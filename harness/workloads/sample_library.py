@@ -133,7 +133,8 @@ class Library:
     @property
     def lengths(self) -> list[int]:
         """The tokens of each sample of a workload: its prompt and its longest answer."""
-        return [len(prompt) + answer for prompt, answer in zip(self.prompts, self.new_tokens or (), strict=True)]
+        assert self.new_tokens is not None  # A workload gives each sample a length of its own.
+        return [len(prompt) + answer for prompt, answer in zip(self.prompts, self.new_tokens, strict=True)]
 
     @property
     def longest_sample(self) -> int:

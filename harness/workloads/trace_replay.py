@@ -25,8 +25,8 @@ from harness.workloads.traces import Recorded, Trace, read_trace
 def replay_trace(config: RunConfig, trace: Trace) -> tuple[Replay, list[float]]:
     """Return a description of a trace's arrivals, and the seconds from its first request to each request.
 
-    The times are scaled to a given --server-target-qps, and end with --min-duration. Raises UsageError if the trace is
-    too short.
+    The times are scaled to a given --server-target-qps. With a --min-duration, the requests after the first one at that
+    time or later are left out. Raises UsageError if the trace is shorter than that.
     """
     begin_s = trace.requests[0].at_s
     speedup = 1.0
@@ -45,8 +45,6 @@ def replay_trace(config: RunConfig, trace: Trace) -> tuple[Replay, list[float]]:
             )
         first_at_end = bisect_left(arrivals_s, min_duration)  # the first request that makes the test long enough
         arrivals_s = arrivals_s[: first_at_end + 1]
-    if len(arrivals_s) < 2:
-        raise UsageError(f"{trace.path}: fewer than two requests within --min-duration.", flag="--arrivals")
     return Replay(len(arrivals_s), arrivals_s[-1]), arrivals_s
 
 
