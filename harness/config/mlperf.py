@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields
 from typing import NamedTuple
 
 from harness.config.patterns import Batched, Burst, ClosedLoop, LoadPattern, Poisson, Schedule, Sequential
+from harness.core.formatting import number
 
 PROMPT = (
     "Summarize the following news article in 128 tokens. Please output the summary only, "
@@ -37,6 +38,13 @@ class Tail(NamedTuple):
     def share(self) -> float:
         """The percentile as a share of the limit."""
         return self.p99 / self.limit
+
+    def text(self, name: str) -> str:
+        """Return the percentile with its limit in words. `name` names the percentile, as in "TTFT p99"."""
+        percentile, limit = f"{name} {number(self.p99)} ms", f"{number(self.limit)} ms"
+        if self.is_over:
+            return f"{percentile}, over the limit of {limit}"
+        return f"{percentile} (limit {limit})"
 
 
 @dataclass(frozen=True)

@@ -290,7 +290,7 @@ class Plan(Load):
         # `bound` is for the sum of the run's parts.
         return TestPart("performance test", text, self.min_duration_s, bound="at least ")
 
-    def duration_line(self, before: TestPart | None = None, start: str = "from here on") -> str:
+    def duration_line(self, before: TestPart | None = None, start: str = "from now on") -> str:
         """Return the parts of a run in one line, with the sum of their times. `start` says from when on, in words.
 
         `before` is a part that comes before the performance test, such as a trial; None if there is none.
@@ -302,14 +302,14 @@ class Plan(Load):
         total_s = 0.0
         for part in test_parts:
             if part.seconds is None:
-                untimed_texts.append(f"{part.name} as long as it takes")
+                untimed_texts.append(f"{part.name} not known yet")
                 continue
             timed_texts.append(f"{part.name} {part.bound}{duration_text(part.seconds)}")
             may_be_shorter = part.bound == "at most "
             if not (is_minimum and may_be_shorter):  # A minimum cannot count on a part that may be shorter.
                 total_s += part.seconds
         prefix = "at least" if is_minimum else "about"
-        return f"{prefix} {duration_text(total_s)} {start}: {', '.join(timed_texts + untimed_texts)}"
+        return f"expected time {start}: {prefix} {duration_text(total_s)} ({', '.join(timed_texts + untimed_texts)})"
 
 
 def duration_text(seconds: float) -> str:

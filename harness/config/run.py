@@ -364,7 +364,8 @@ class RunConfig(workload.WorkloadFlags, engine.EndpointFlags):
         work = f"{self.category} {self.scenario}"
         if not self.is_official_workload:
             work += f", {self.workload_name}"
-        return f"{self.model}, {work}, {self.mode}, MLPerf v{self.round}"
+        tests = "accuracy and performance" if self.mode == "both" else self.mode
+        return f"{self.model}, {work}, {tests}, MLPerf v{self.round}"
 
     @property
     def has_several_rates(self) -> bool:

@@ -25,7 +25,7 @@ class Line(NamedTuple):
 
 def caution_line(text: str) -> Line:
     """Return a line with something that a reader must know before he passes a number on."""
-    return Line("careful", text, "careful", is_caution=True)
+    return Line("caution", text, "careful", is_caution=True)
 
 
 class DrawnPanel(Protocol):

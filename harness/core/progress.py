@@ -198,7 +198,7 @@ def share_done(
 
     Before the first answer, only the samples are returned. The arguments are those of `progress_text`.
     """
-    samples_text = f"{counters.completed:,}/{total:,} samples"
+    samples_text = f"{counters.completed:,}/{total:,} answered"
     if not (counters.completed and elapsed):
         return [samples_text]
     left_s = seconds_to_last_answer(counters, total, elapsed, rate or counters.completed / elapsed)
@@ -219,16 +219,16 @@ def progress_text(
     """
     figures = []
     if total and counters.issued > total:  # LoadGen sends more than was expected, and does not say how much more.
-        figures.append(f"{counters.completed:,} samples, {total:,} were expected")
+        figures.append(f"{counters.completed:,} answered, {total:,} were expected")
     elif total or counters.issued:
         figures += share_done(counters, total or counters.issued, elapsed, least_s, rate)
     else:
         figures.append("waiting")
     if counters.started:  # Only streamed answers have first tokens.
         mean_ttft_ms = 1000 * counters.first_token_s / counters.started
-        figures.append(f"TTFT {mean_ttft_ms:.0f} ms")
+        figures.append(f"mean TTFT {mean_ttft_ms:.0f} ms")
     if counters.completed and elapsed:
-        figures.append(f"{counters.tokens / elapsed:,.0f} tok/s")
+        figures.append(f"{counters.tokens / elapsed:,.0f} tok/s so far")
     if counters.started:  # Without first tokens, as in Offline, all requests are in flight from the start.
         figures.append(f"{counters.issued - counters.completed:,} in flight")
     return "  " + "  ".join(figures)

@@ -141,7 +141,9 @@ class LoadGenSession:
         if mode == "test06":
             self.display.stage("TEST06", "load")
         else:
-            length = plan.length if mode == "performance" else ""
+            length = ""
+            if mode == "performance" and plan.length:
+                length = f"expected: {plan.length}"
             self.display.stage(f"{mode} test", mode, length)
         self.drive(mode, plan, folder)
         return folder

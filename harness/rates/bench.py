@@ -138,9 +138,10 @@ class Bench:
         `short` is the run's plan with another load and a short length. `reason` says on the screen why the test runs.
         """
         session = self.session
+        why = "; ".join(filter(None, (short.length, reason)))
         load = number(short.pattern.planned_load(short))  # the rate, the concurrency or the like, as text
         folder = new_folder(session.folder.subfolder("Probes"), load)
-        session.display.stage(f"probe at {load} {short.pattern.unit}, {short.length}", "load", reason)
+        session.display.stage(f"probe at {load} {short.pattern.unit}", "load", why)
         with self.recording_clock(folder):
             may_be_refused = short.pattern.is_rated  # At any other load, a refusal is a failure.
             system_under_test = session.drive("performance", short, folder, is_probe=may_be_refused)

@@ -25,14 +25,14 @@ WORST_ANSWERS = f"the worst answers are in {TEST_FOLDERS['accuracy']}/worst.md"
 NOT_TO_PASS_ON = "do not pass this number on"
 
 
-def document(summary: Summary, whole: bool = False, scatter: str = "") -> Document:
+def document(summary: Summary, whole: bool = False, earlier_runs: str = "") -> Document:
     """Return the answer of a run as a document, with the cautions that a reader needs before passing it on.
 
-    `whole` is for a report, which shows all deviations from MLPerf's rules. `scatter` is a sentence on the scatter of
-    earlier runs; without it, its line is not shown.
+    `whole` is for a report, which shows all deviations from MLPerf's rules. `earlier_runs` says how far the
+    speed ranged in earlier runs; without it, its line is not shown.
     """
     about = joined_text(": ", summary.meta.label, subject_of(summary))
-    shown_lines = [*lines_below_title(summary, whole), Line("scatter", scatter)]
+    shown_lines = [*lines_below_title(summary, whole), Line("earlier runs", earlier_runs)]
     return Document(title(summary), about, shown_lines, rows_of_levels(summary), tone(summary))
 
 
@@ -50,7 +50,7 @@ def title(summary: Summary) -> str:
     # If the user's own limits decide, LoadGen's INVALID means only a short test. It does not make the speed void.
     is_void = not test.valid and not test.has_own_limits
     if is_void:
-        return f"INVALID: {disputed}{invalid_text(test)}"
+        return f"INVALID{sent_rate_text(test)}: {disputed}{invalid_text(test)}"
     text = f"{disputed}{speed_text(summary, test)}"
     if summary.gate == "PASS":
         text += ", accuracy PASS"
@@ -78,22 +78,20 @@ def title_without_speed(summary: Summary) -> str:
 
 
 def invalid_text(test: Outcome) -> str:
-    """Return why LoadGen calls a test INVALID: the limits that the test broke, else LoadGen's reasons.
-
-    If queries were sent at a rate, the text ends with that rate.
-    """
-    details = test.details
-    rate = ""
-    # Without limits, as in Offline, target_qps is only an estimate, at which nothing was sent.
-    if details.limits_ms and details.target_qps:
-        rate = f" at {number(details.target_qps)} queries/s"
+    """Return why LoadGen calls a test INVALID: the limits that the test broke, else LoadGen's reasons."""
     broken_limits = tail_texts(test, only_over=True)
     if broken_limits:
-        return f"{broken_limits}{rate}"
-    reasons = "; ".join(reason.what for reason in details.invalid_reasons) or "LoadGen gives no reason"
-    if rate:
-        reasons += f"; sent{rate}"
-    return reasons
+        return broken_limits
+    return "; ".join(reason.what for reason in test.details.invalid_reasons) or "LoadGen gives no reason"
+
+
+def sent_rate_text(test: Outcome) -> str:
+    """Return at which rate the queries were sent, as in " at 8.5 queries/s"; empty if they were not sent at a rate."""
+    details = test.details
+    # Without limits, as in Offline, target_qps is only an estimate, at which nothing was sent.
+    if not (details.limits_ms and details.target_qps):
+        return ""
+    return f" at {number(details.target_qps)} queries/s"
 
 
 def speed_text(summary: Summary, test: Outcome) -> str:
@@ -184,8 +182,8 @@ def lines_below_title(summary: Summary, whole: bool) -> Iterator[Line]:
     yield from verdict_lines(summary)
     if test:
         yield from limit_lines(summary, test)
-        yield Line("bounded by", bound_by(test))
-        yield Line("cost, energy", "; ".join(expense_texts(summary)))
+        yield Line("bottleneck", bottleneck(test))
+        yield from expense_lines(summary)
         for caution in cautions(summary, test):
             yield caution_line(caution)
     yield deviations_line(summary, whole)
@@ -221,7 +219,7 @@ def deviations_line(summary: Summary, whole: bool) -> Line:
     return Line(NOT_COMPARABLE, "; ".join(reasons), "careful")
 
 
-def bound_by(test: Outcome) -> str:
+def bottleneck(test: Outcome) -> str:
     """Return what limited the speed most, or that nothing did; empty if the use of the machine was not recorded."""
     details = test.details
     if details.ran_out:
@@ -289,10 +287,10 @@ def scores_text(score: Accuracy) -> str:
     """
     checks = [check for check in score.checks if check.verdict == "FAIL"] or score.checks[:1]
     # `low` is the threshold: the lowest score that passes.
-    text = ", ".join(f"{check.name} {number(check.score)} of {number(check.low)}" for check in checks)
+    text = ", ".join(f"{check.name} {number(check.score)} (minimum {number(check.low)})" for check in checks)
     if score.approximate:
-        text += f" ({' and '.join(score.approximate)} approximate)"
-    samples = f"{number(score.samples)} samples"
+        text += f"; {' and '.join(score.approximate)} are approximate"
+    samples = f"{number(score.samples)} samples checked"
     if score.full_set:
         samples = f"all {samples}"
     if score.note:
@@ -314,25 +312,25 @@ def tail_texts(test: Outcome, only_over: bool = False) -> str:
     texts = []
     for name, tail in tails(test).items():
         if tail.is_over or not only_over:
-            texts.append(f"{name} {number(tail.p99)} of {number(tail.limit)} ms")
-    return ", ".join(texts)
+            texts.append(tail.text(name))
+    return "; ".join(texts)
 
 
-def expense_texts(summary: Summary) -> Iterator[str]:
-    """Yield the cost and the energy, if they are known."""
+def expense_lines(summary: Summary) -> Iterator[Line]:
+    """Yield a line with the cost and one with the energy, as far as they are known."""
     cost = metrics.METRIC_BY_NAME[metrics.COST].of(summary)
     joules = metrics.METRIC_BY_NAME["joules_per_output_token"].of(summary)
     if cost:
-        yield f"{number(cost)} per million output tokens at {number(summary.price)} an hour"
+        yield Line("cost", f"{number(cost)} per million output tokens, at a price of {number(summary.price)} per hour")
     if joules:
-        yield f"{number(joules)} J per output token"
+        yield Line("energy", f"{number(joules)} J per output token")
 
 
 def cautions(summary: Summary, test: Outcome) -> Iterator[str]:
     """Yield what a reader must know before passing the result on. Empty texts among these are not shown."""
     details = test.details
     if summary.meta.model == "demo":
-        yield "the demo model shows that the set-up works, not how fast a model of 8B is"
+        yield "the demo model shows that the set-up works, not how fast an 8B model is"
     yield from load_cautions(summary, test)
     yield burst_caution(summary, test)
     if details.failed_requests:

@@ -10,7 +10,10 @@ from harness.report.run_report import RunReport
 from harness.results.accuracy import Accuracy, ScoreCheck
 
 PART_NOTE = " (part of the set; since the reference covers all of it, bootstrap intervals decide the verdict)"
-WORST_NOTE = "[The ten worst](Accuracy/worst.md), with article and reference; [every sample](Accuracy/samples.csv)."
+WORST_NOTE = (
+    "[The ten answers with the lowest scores](Accuracy/worst.md), with article and reference; "
+    "[every sample](Accuracy/samples.csv)."
+)
 CHECK_WORDS = {True: "yes", False: "no", None: "not required in Offline"}
 
 
@@ -96,20 +99,22 @@ def range_text(low: float, high: float) -> str:
 def score_text(score: Accuracy) -> str:
     """Return what the scores rest on, in words.
 
-    These are the samples, tokens and characters, the answers cut at the token limit, and the splitter: what split the
-    answers into sentences.
+    These are the samples, tokens and characters, the answers cut at the token limit, and what split the answers into
+    sentences.
     """
     part_note = PART_NOTE  # on how the scores of a part of the set are judged
     if score.full_set:
         part_note = ""
-    splitter = score.splitter
+    splitter = f"the splitter {score.splitter}"
     if score.splitter_version:
         splitter += f" of NLTK {score.splitter_version}"
+    if score.approximate:
+        splitter += f", not MLPerf's, so that {' and '.join(score.approximate)} are approximate"
     at_limit = percent(score.at_token_limit / score.samples, 0)
     return (
         f"{number(score.samples)} samples{part_note}, {number(score.generated_tokens)} generated tokens, "
-        f"{number(score.characters)} characters; {at_limit} % of the answers end at the token limit. Sentences split "
-        f"by: {splitter}."
+        f"{number(score.characters)} characters; {at_limit} % of the answers end at the token limit. The sentences "
+        f"were found by {splitter}."
     )
 
 

@@ -134,7 +134,7 @@ def table_of_usage(details: TestDetails) -> Table:
         usage = details.usage.get(name)
         if usage:
             rows.append([quantity.text, number(usage.mean, quantity.digits), number(usage.max, quantity.digits)])
-    return Table(["performance test", "mean", "max"], rows)
+    return Table(["recorded once a second", "mean", "max"], rows)
 
 
 def silent_metrics(details: TestDetails) -> str:
@@ -145,7 +145,7 @@ def silent_metrics(details: TestDetails) -> str:
     if len(missing_names) == len(server_metrics.METRIC_COLUMNS):
         return "; the engine exposes no metrics"
     labels = ", ".join(telemetry.QUANTITY_BY_NAME[name].label for name in missing_names)
-    return f"; the engine's metrics have no counter for {labels}"
+    return f"; not reported by the engine: {labels}"
 
 
 def files(report: RunReport) -> Iterator[Section]:
@@ -155,7 +155,7 @@ def files(report: RunReport) -> Iterator[Section]:
         printed = "the engine"
     text = (
         "[report.html](report.html): this page as one file; [summary.json](summary.json): every number above; "
-        f"[engine.log](engine.log): what {printed} printed; of each test LoadGen's logs are in a folder. The terms are "
-        "explained in `docs/reference/glossary.md` of the benchmark, the metrics in `docs/reference/metrics.md`."
+        f"[engine.log](engine.log): what {printed} printed; LoadGen's logs are in a folder for each test. The terms "
+        "are explained in `docs/reference/glossary.md` of the benchmark, the metrics in `docs/reference/metrics.md`."
     )
     yield Section("Files", "what else is in the run's folder", [MarkdownText(text)])

@@ -29,7 +29,7 @@ def bounds(report: RunReport) -> Iterator[Section]:
     test = report.summary.result
     if test:
         findings = advice.findings(report.summary)
-        yield Section("What limits the speed, and what to try", answer.bound_by(test) or "not recorded", [findings])
+        yield Section("What limits the speed", answer.bottleneck(test) or "not recorded", [findings])
 
 
 def loads(report: RunReport) -> Iterator[Section]:

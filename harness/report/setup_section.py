@@ -68,7 +68,7 @@ def rows_of_engine(report: RunReport) -> dict[str, str]:
     meta = report.summary.meta
     caching = "on" if meta.prefix_caching else "off"
     return {
-        "KV cache": meta.kv_cache_dtype,
+        "KV cache type": meta.kv_cache_dtype,
         "kernels": name_value_text(meta.kernels),
         "parallel": f"tensor {meta.tensor_parallel_size}, data {meta.data_parallel_size}",
         "context": f"{meta.max_model_len} tokens, prefix caching {caching}",
@@ -119,4 +119,4 @@ def rows_of_machine(report: RunReport) -> dict[str, str]:
     }
     if not report.summary.is_in_process:
         rows = {"server's GPUs": "unknown"} | {f"client's {name}": text for name, text in rows.items()}
-    return rows | {"this repository": system.git_revision or "not a git checkout"}
+    return rows | {"commit of this program": system.git_revision or "not a git checkout"}

@@ -8,7 +8,7 @@ from pydantic import ConfigDict
 from harness.config.comparability import Comparable, differences
 from harness.config.workload import OFFICIAL_WORKLOAD
 from harness.core import word_list
-from harness.core.formatting import Measured, number, plural
+from harness.core.formatting import Measured, number
 from harness.core.schema import SCHEMA, File, stored_field
 from harness.results.accuracy import GateResult
 from harness.results.outcome import Outcome
@@ -37,8 +37,8 @@ def range_in_earlier_runs(
         if isinstance(value, int | float) and not differences(run, Comparable.from_history(line), IGNORED_IN_SCATTER):
             values.append(value)
     if not values:
-        return "first run with these settings: run-to-run scatter unknown"
-    count = f"{plural(len(values), 'earlier run')} of these settings"
+        return "none with these settings, so the variation from run to run is not known"
+    count = f"{len(values)} with these settings"
     ends = dict.fromkeys((number(min(values)), number(max(values))))  # equal ends are given once
     return f"{count}: {' to '.join(ends)} {label}"
 

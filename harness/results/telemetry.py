@@ -138,8 +138,8 @@ def full_room_statements(used: Used, concurrency: int | None) -> Iterator[Statem
     if highest(used, "requests_running") >= concurrency:
         yield bound_statement(
             "slots",
-            f"all {concurrency:,} request slots were in use while {waited:,.0f} waited on average, with "
-            f"{100 - cache_percent:.0f} % of the KV cache free",
+            f"at times all {concurrency:,} request slots were in use; {waited:,.0f} requests waited on average, and at "
+            f"least {100 - cache_percent:.0f} % of the KV cache was free",
             "a higher --max-num-seqs computes more at once",
         )
 
@@ -233,9 +233,10 @@ def joined_without_remedy(full: Sequence[Statement]) -> Statement:
     """
     first, *further = full
     if further:
-        what = f"{first.what}; all request slots were in use as well, and more of either would not help"
+        what = f"{first.what}; at times all request slots were in use as well; more of either would not help"
     else:
-        what = f"{first.what}; more would not help"
+        more = "more slots" if first.name == "slots" else "a larger cache"
+        what = f"{first.what}; {more} would not help"
     return replace(first, what=what, remedy="")
 
 
@@ -281,7 +282,7 @@ def busy_parts(used: Used, client: bool, others_percent: float) -> Iterator[Stat
             warning = "times may be the client's own"
         time = "the time"
         if others_percent >= NOTICED_PERCENT:
-            time = "the time that other programs left"
+            time = "the time that other programs did not use"
         # A statement shows its remedy after a colon. There is none here, so the warning takes that place.
         yield bound_statement("busy", f"the {name} was busy {number(cpu_percent, 3)} % of {time}", remedy=warning)
 

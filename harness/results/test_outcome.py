@@ -115,7 +115,7 @@ def reasons(result: TestResult, plan: Plan, queue: Queue | None, is_few: bool) -
         return statements
     statements += shortfalls(result)
     if queue and queue.has_grown:
-        statements.append(Statement(f"queue grew by {number(queue.growth, 2)} a second", name="queue"))
+        statements.append(Statement(f"the queue grew by {number(queue.growth, 2)} queries a second", name="queue"))
     if not statements and not result.valid:
         return list(result.invalid_reasons)
     return statements
@@ -142,8 +142,7 @@ def over_limits(plan: Plan, ttft_p99_ms: float | None, tpot_p99_ms: float | None
         return
     for tail in plan.limits.tails(ttft_p99_ms, tpot_p99_ms):
         if tail.is_over:
-            text = f"{tail_name(tail.kind, is_few)} {number(tail.p99)} of {number(tail.limit)} ms"
-            yield Statement(text, name=tail.kind)
+            yield Statement(tail.text(tail_name(tail.kind, is_few)), name=tail.kind)
 
 
 def target_rate(test: TestRun, plan: Plan) -> Measured:

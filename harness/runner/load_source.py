@@ -72,4 +72,4 @@ class RateSource:
 
     def duration_line(self, plan: Plan) -> str:
         """Return the parts of a run after its engine's start in one line, with the sum of their times."""
-        return plan.duration_line(self.part_before(plan), "after the engine has started")
+        return plan.duration_line(self.part_before(plan), "after the engine's start")

@@ -320,7 +320,7 @@ def plan_from_curve(plan: Plan, probes: list[Outcome]) -> Plan:
         rate, choice = lowest_rate, "the lowest, since none is VALID,"
     warning = ""  # of a higher rate that held in its short probe but would not in a full test
     if rates_that_held and max(rates_that_held) > rate:
-        warning = f"; {number(max(rates_that_held))} would not last: the engine's capacity is too near"
+        warning = f"; {number(max(rates_that_held))} was VALID only for a short time: it is too near the capacity"
     rate_count = len(given_rates(plan))
     note = f"server_target_qps = {number(rate)} queries/s ({choice} of {rate_count} rates{warning})"
     return plan.with_note(note, target_qps=rate)

@@ -371,11 +371,11 @@ def report_run(run: BenchmarkRun) -> Summary:
     main_metric = metrics.METRIC_BY_NAME[summary.scenario.headline]
     # In words, how far the metric ranged in earlier runs of this set-up. This run is not in the history before `finish`
     # adds it.
-    scatter_text = range_in_earlier_runs(line, main_metric.name, main_metric.label, read_history(config.results_dir))
+    earlier_runs = range_in_earlier_runs(line, main_metric.name, main_metric.label, read_history(config.results_dir))
     finish(run.folder, line, config.keep_all, display.leave_line)  # `line` is now in the history.
     with report_os_error(display.leave_line, f"{config.results_dir / 'index.md'} could not be written"):
         rendering.write_index(config.results_dir)
-    show(display.console, answer.document(summary, scatter=scatter_text), run.folder.shown / "report.html")
+    show(display.console, answer.document(summary, earlier_runs=earlier_runs), run.folder.shown / "report.html")
     send_to_mlflow(run.folder.path, config.mlflow, config.results_dir, display.leave_line)
     return summary
 

@@ -26,7 +26,7 @@ def test_the_first_screen_is_that_of_the_kept_run(page: str) -> None:
     headline = summary.scenario.headline
     doubt = range_in_earlier_runs(history_line(summary), headline, metrics.METRIC_BY_NAME[headline].label, [])
     console = Console(file=StringIO(), width=COLUMNS, highlight=False)
-    show(console, answer.document(summary, scatter=doubt), Path("results/latest/report.html"))
+    show(console, answer.document(summary, earlier_runs=doubt), Path("results/latest/report.html"))
     assert isinstance(console.file, StringIO)
     printed = [line.rstrip() for line in console.file.getvalue().strip().splitlines()]
     (shown,) = [block for block in blocks((ROOT / page).read_text()) if "accuracy PASS\n" in block]

@@ -294,7 +294,7 @@ def test_a_list_of_rates_ends_below_the_capacity() -> None:
     assert held.target_qps == 62 and held.notes[-1].endswith("(the highest that is VALID of 3 rates)")
     found = plan_from_curve(CURVE, [*CARD, overloaded(74.4, 60.8, 6000)])
     assert found.target_qps == 58
-    assert tells(found.notes[-1], "62 would not last")
+    assert tells(found.notes[-1], "62 was VALID only for a short time")
 
 
 def why(*about: Any, is_few: bool) -> list[str]:
@@ -304,8 +304,8 @@ def why(*about: Any, is_few: bool) -> list[str]:
 def test_why_a_probe_fell() -> None:
     plan = replace(CURVE, target_qps=62.0)
     late = Mock(ttft_ms=Mock(p99=2310.0), tpot_ms=Mock(p99=59.0), failed=("latency", "early_stopping"), valid=False)
-    assert why(late, plan, queue(60.8, 1.0), is_few=False) == ["TTFT p99 2,310 of 2,000 ms"]
-    assert why(late, plan, queue(60.8, 5.2), is_few=True)[1:] == ["queue grew by 5.2 a second"]
+    assert why(late, plan, queue(60.8, 1.0), is_few=False) == ["TTFT p99 2,310 ms, over the limit of 2,000 ms"]
+    assert why(late, plan, queue(60.8, 5.2), is_few=True)[1:] == ["the queue grew by 5.2 queries a second"]
     early = {"early_stopping_ttft_result": "Run successful.", "early_stopping_tpot_result": "at least 336 more queries"}
     late.configure_mock(**{"ttft_ms.p99": 300.0}, failed=("early_stopping",), early_stopping=early)
     assert why(late, plan, None, is_few=False) == ["336 more queries needed"]

@@ -108,7 +108,7 @@ def test_a_test_that_is_invalid_has_its_reason_as_title_and_a_next_step(tmp_path
     log = folder / "Performance" / "mlperf_log_detail.txt"
     log.write_text(log.read_text().replace('"VALID"', '"INVALID"'))
     page = shown(rendering.build_report(folder))
-    assert page[1] == "INVALID: slowest TTFT 20 of 15 ms at 8.5 queries/s"
+    assert page[1] == "INVALID at 8.5 queries/s: slowest TTFT 20 ms, over the limit of 15 ms"
     assert "INVALID        64 queries in 8 s" in page
     (command,) = [line.split(maxsplit=1)[1] for line in page if line.startswith("next ")]
     assert command == "python run.py --server-target-qps max"
@@ -256,7 +256,7 @@ def test_the_first_screen_has_what_a_number_needs(tmp_path: Path) -> None:
         "| accuracy | not checked |",
         "| not comparable with MLPerf | ",
         "| careful | other programs used 1 of 2 CPU cores; do not pass this number on |",
-        "| cost, energy | 0.9766 per million output tokens at 3.6 an hour |",
+        "| cost | 0.9766 per million output tokens, at a price of 3.6 per hour |",
         "| label | before \\| after |",
         "| precision | bf16, quantization none |",
         "| KV cache | auto |",
@@ -412,7 +412,8 @@ def test_scores_without_the_official_splitter_are_marked_on_the_screen() -> None
     score = files.read(kept_pictures.RUNS / "demo" / "summary.json", Summary).accuracy
     assert score and score.approximate
     assert tells(
-        answer.scores_text(score), "rouge1 91.19 of 90.28 (rougeLsum and gen_len approximate); all 256 samples"
+        answer.scores_text(score),
+        "rouge1 91.19 (minimum 90.28); rougeLsum and gen_len are approximate; all 256 samples checked",
     )
     assert "approximate" not in answer.scores_text(score.model_copy(update={"approximate": []}))
 

@@ -14,7 +14,7 @@ WORDS = "output tokens/s"
 
 def test_scatter_is_that_of_earlier_runs_of_the_same_settings(tmp_path: Path) -> None:
     line = json.loads(json.dumps(rendering.history_line(example_runs.rendered(tmp_path / "a"))))
-    assert tells(history_line.range_in_earlier_runs(line, SPEED, WORDS, []), "first run")
+    assert tells(history_line.range_in_earlier_runs(line, SPEED, WORDS, []), "none with these settings")
     others = [line | {"tokens_per_sec": 900.0}, line | {"tokens_per_sec": 1100.0}]
     unlike = [
         line | {"setup": {}},
@@ -24,7 +24,7 @@ def test_scatter_is_that_of_earlier_runs_of_the_same_settings(tmp_path: Path) ->
         {"run": "x", "setup": 3},
     ]
     found = history_line.range_in_earlier_runs(line, SPEED, WORDS, [*others, *unlike])
-    assert found == "2 earlier runs of these settings: 900 to 1,100 output tokens/s"
+    assert found == "2 with these settings: 900 to 1,100 output tokens/s"
     of_one = history_line.range_in_earlier_runs(line, SPEED, WORDS, others[:1])
-    assert of_one == "1 earlier run of these settings: 900 output tokens/s"
+    assert of_one == "1 with these settings: 900 output tokens/s"
     assert history_line.range_in_earlier_runs(line | {"valid": False}, SPEED, WORDS, others) == ""

@@ -53,7 +53,7 @@ def dry_run(**flags: Any) -> str:
             {"concurrency": "1,4,16"},
             [
                 "2 lower levels: at least 40 s, each of 64 requests or more",
-                "at least 1.0 min after the engine has started: "
+                "expected time after the engine's start: at least 1.0 min ("
                 "2 lower levels at least 40 s, performance test at least 20 s",
             ],
         ),
@@ -61,7 +61,7 @@ def dry_run(**flags: Any) -> str:
         ({"mode": "accuracy"}, ["accuracy test"]),
         (
             {"mode": "performance"},
-            ["at least 10 s after", "calibration at most 1.0 min, performance test at least 10 s"],
+            ["start: at least 10 s", "calibration at most 1.0 min, performance test at least 10 s"],
         ),
     ],
     ids=str,
@@ -84,12 +84,15 @@ def test_after_the_first_answers_the_whole_is_said_again() -> None:
 
     first = tried(plan, 1, 4)
     assert rate_source(config).duration_line(first) == (
-        "at least 5.6 min after the engine has started: 2 lower levels at least 4.8 min, performance test 48 s"
+        "expected time after the engine's start: at least 5.6 min (2 lower levels at least 4.8 min, performance test "
+        "48 s)"
     )
     last = tried(first, 4, 16)
-    assert last.duration_line() == "about 48 s from here on: performance test 48 s"
+    assert last.duration_line() == "expected time from now on: about 48 s (performance test 48 s)"
     both = replace(last, config=config.with_settings(mode="both"), samples=32)
-    assert both.duration_line() == "about 1.2 min from here on: accuracy test 24 s, performance test 48 s"
+    assert (
+        both.duration_line() == "expected time from now on: about 1.2 min (accuracy test 24 s, performance test 48 s)"
+    )
 
 
 @pytest.mark.parametrize("rules", SCENARIOS.values(), ids=attrgetter("name"))
