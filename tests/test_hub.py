@@ -39,7 +39,7 @@ def make(target: str) -> list[str]:
     ("token", "words"),
     [
         ("", ("is gated", f"huggingface.co/{MODEL}", "set HF_TOKEN")),
-        (UNKNOWN, ("the hub refuses HF_TOKEN", "settings/tokens")),
+        (UNKNOWN, ("refuses HF_TOKEN", "settings/tokens")),
         (STRANGER, ("is gated", "the account of HF_TOKEN has no access")),
     ],
     ids=["no token", "a wrong token", "no approval"],

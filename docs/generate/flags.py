@@ -64,9 +64,10 @@ LoadGen reads a `user.conf`, which this program writes into each test's folder. 
 
 ## Precision and memory
 
-`--precision bf16` is the one to take: the weights' own format. `fp16` is for GPUs before A100, `fp32` for checks on a
-CPU. In bf16 on one H200, `--gpu-memory-utilization` of 0.9 (the default) was too low for 1,024 sequences: the KV cache
-was full, and 3.4 % of the requests were preempted ([in detail](../evidence/performance.md)). There 0.92 is worth a try.
+`--precision bf16` is the one to take: the weights' own format. `fp16` is for GPUs older than the A100, `fp32` for
+checks on a CPU. In bf16 on one H200, `--gpu-memory-utilization` of 0.9 (the default) was too low for 1,024 sequences:
+the KV cache was full, and 3.4 % of the requests were preempted ([in detail](../evidence/performance.md)). There 0.92 is
+worth a try.
 """
 
 

@@ -57,7 +57,10 @@ def command_parameters(kind: type[Settings]) -> list[inspect.Parameter]:
     parameter = partial(inspect.Parameter, kind=inspect.Parameter.KEYWORD_ONLY)
     file = typer.Option(
         None,
-        help=f"YAML file with any of these settings, or one of {', '.join(shipped_names('configs'))}; flags win.",
+        help=(
+            f"YAML file with any of these settings, or one of {', '.join(shipped_names('configs'))} (for static fp8 "
+            "scales; -static: Offline); flags win."
+        ),
         rich_help_panel=RESULTS_TOPIC,
         metavar="FILE",
     )

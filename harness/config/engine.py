@@ -75,37 +75,41 @@ class EngineConfig(Settings):
     """The model and how vLLM runs it: the flags that `run.py` and `mmlu.py` share."""
 
     model: str = flag(models.DEFAULT_MODEL, MODEL_TOPIC, "answers")
-    """Hugging Face repository, local folder, llama3.1-8b-instruct, or demo (tiny; no GPU, token or download)."""
+    """Hugging Face repository, local folder, llama3.1-8b-instruct, or demo (tiny; needs no GPU, HF_TOKEN or
+    download)."""
     backend: Literal["auto", "vllm", "openai", "echo"] = flag("auto", MODEL_TOPIC, "answers")
     """vllm: in this process; openai: a running server with an OpenAI API; echo: computes nothing and answers at once,
     to try the harness. auto: openai with --endpoint, else vllm."""
     precision: Literal["fp16", "bf16", "fp32"] = flag("bf16", MODEL_TOPIC, "answers")
-    """Number format of weights and activations: fp16 on GPUs before A100, which have no bf16."""
+    """Number format of weights and activations: fp16 for GPUs older than the A100, as they lack bf16."""
     quantization: str = flag("none", MODEL_TOPIC, "answers")
     """none; fp8 (half the weights' memory, and the GPU's faster 8-bit arithmetic); or another of vLLM's methods."""
     kv_cache_dtype: Literal["auto", "fp8"] = flag("auto", MODEL_TOPIC, "answers")
-    """fp8 halves the memory of each request's attention cache, so that more fit at once."""
+    """fp8 halves the memory of each request's KV cache, so that more requests fit at once."""
     load_format: str = flag("auto", MODEL_TOPIC, "answers")
     """How vLLM loads weights. dummy: near-zero weights, which overstate the speed."""
     trust_remote_code: bool = flag(False, MODEL_TOPIC, "answers")
     """Run Python code that comes with the model. Off unless given."""
 
     tensor_parallel_size: Copies | Auto = flag("auto", ENGINE_TOPIC, "speed")
-    """GPUs one copy of the model is split over; more where one is too small. auto: as few as hold the model."""
+    """Number of GPUs that one copy of the model is split over; raise it if one GPU is too small. auto: as few as hold
+    the model."""
     data_parallel_size: Copies | Auto = flag("auto", ENGINE_TOPIC, "speed")
     """Copies of the model that share the load. auto: as many as the visible GPUs hold."""
 
     max_model_len: Context | Auto = flag("auto", ENGINE_TOPIC, "answers")
-    """Longest prompt plus answer, in tokens; out of memory: lower it. auto: 2668 (every sample fits); demo: 1024."""
+    """Longest prompt plus answer, in tokens; lower it if memory runs out. auto: 2668 (every sample fits); demo:
+    1024."""
     gpu_memory_utilization: Annotated[float, positive_bounds(1)] | Auto = flag("auto", ENGINE_TOPIC, "speed")
-    """Share of each GPU's memory that vLLM may take; out of memory at the start: lower it. auto: 0.9; on a CPU a
+    """Share of each GPU's memory that vLLM may take; lower it if memory runs out at the start. auto: 0.9; on a CPU a
     quarter of what is free."""
     max_num_seqs: Count | None = flag(None, ENGINE_TOPIC, "speed")
-    """Maximum requests computed at once; out of memory, or TPOT over its limit: lower it. Unset: vLLM decides."""
+    """Maximum requests computed at once; lower it if memory runs out or TPOT is over its limit. Unset: vLLM decides."""
     max_num_batched_tokens: Context | None = flag(None, ENGINE_TOPIC, "speed")
-    """Maximum tokens in one engine step; more for Offline, fewer where TPOT is over its limit. Unset: vLLM decides."""
+    """Maximum tokens in one engine step; raise it for Offline, lower it if TPOT is over its limit. Unset: vLLM
+    decides."""
     engine_arg: tuple[KeyValue, ...] = flag((), ENGINE_TOPIC, "answers", metavar="KEY=VALUE")
-    """Any other argument of vLLM's engine (repeatable), as in enable_prefix_caching=false."""
+    """Any other argument of vLLM's engine (repeatable), such as enable_prefix_caching=false."""
     engine_patch: Names = flag((), ENGINE_TOPIC, "answers", metavar="NAME[,NAME...]")
     """Change vLLM where it loses speed: fast-accumulation, inductor-activation, single-row
     (docs/patches.md)."""
@@ -206,7 +210,7 @@ class ServerFlags(EngineConfig):
     """The model, and the engine that serves it: in this process, or a server that already runs."""
 
     endpoint: tuple[str, ...] = flag((), SERVER_TOPIC, "answers", metavar="URL")
-    """Address of a running server, as in http://host:8000/v1 (repeatable: they share the load). Its key, if any, is
+    """Address of a running server, such as http://host:8000/v1 (repeatable: they share the load). Its key, if any, is
     OPENAI_API_KEY in the environment."""
     request_timeout: Seconds = flag(600.0, SERVER_TOPIC, "nothing")
     """Seconds after which an unfinished request fails."""
@@ -216,7 +220,7 @@ class ServerFlags(EngineConfig):
     """Maximum concurrent requests per endpoint; others wait in the client."""
 
     served_model_name: str = flag("", SERVER_TOPIC, "answers", metavar="NAME")
-    """Name by which the server knows its model, where it is another than --model, whose tokenizer is used."""
+    """Name of the model on the server, if it differs from --model, whose tokenizer is used."""
     new_connections: bool = flag(False, SERVER_TOPIC, "speed")
     """Open a connection for each request: a balancer of connections keeps all requests of one with one replica."""
 

@@ -32,7 +32,7 @@ def hub_refusal(name: str, error: BaseException, hint: str) -> str:
     if is_gated and status == FORBIDDEN:
         return f"{name} is gated, and the account of HF_TOKEN has no access: {licence}, and wait for it."
     if status == UNAUTHORIZED and get_token():
-        return f"{name}: the hub refuses HF_TOKEN: make a new one on huggingface.co/settings/tokens."
+        return f"{name}: the Hugging Face Hub refuses HF_TOKEN: make a new one on huggingface.co/settings/tokens."
     return f"cannot load {name}: {missing_model_reason(chain)}. {hint}."
 
 
@@ -59,9 +59,9 @@ def missing_model_reason(chain: Sequence[BaseException]) -> str:
     from huggingface_hub import constants, errors
 
     if has_error(chain, errors.HFValidationError):
-        return "no such folder, and no name that the hub takes"
+        return "no such folder, and not a valid name on the Hugging Face Hub"
     if has_error(chain, errors.RepositoryNotFoundError):
-        return "no such folder, and no public model of the hub has this name; a private one takes HF_TOKEN"
+        return "no such folder, and no public model on the Hugging Face Hub has this name; a private one needs HF_TOKEN"
     if constants.HF_HUB_OFFLINE:
         return f"HF_HUB_OFFLINE is set, and {constants.HF_HUB_CACHE} has no whole copy"
     if not is_hub_reachable():

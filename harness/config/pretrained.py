@@ -17,7 +17,7 @@ from harness.core.tokenizer import Tokenizer
 
 DEMO_HINT = "--model demo needs neither network nor token"
 # Only the tokenizer of a served model is loaded here, to count the tokens of prompts and answers.
-TOKENIZER_HINT = "--model takes the folder or the hub's name of the served model, for its tokenizer"
+TOKENIZER_HINT = "--model takes the served model's folder, or its name on the Hugging Face Hub, for its tokenizer"
 Loaded_co = TypeVar("Loaded_co", covariant=True)
 
 
@@ -75,7 +75,8 @@ def load_with(loader: Loader[Loaded_co], config: EngineConfig) -> Loaded_co:
     place = Path(config.model_path)
     if place.exists() and not place.is_dir():
         raise UsageError(
-            f"{config.model_path}: not a folder; a model is a folder or a name of the hub.", flag="--model"
+            f"{config.model_path}: not a folder; a model is a folder or a name on the Hugging Face Hub.",
+            flag="--model",
         )
     if place.is_dir():
         check_model_files(place, config)
@@ -133,7 +134,7 @@ def folder_problem(folder: Path, text: str) -> str:
     if any(folder.glob("*.gguf")):
         return "GGUF weights, which this program does not load: name a folder with config.json and safetensors"
     if (folder / "snapshots").is_dir():
-        return "a cache folder of the hub: name the model, or the folder below snapshots/"
+        return "a cache folder of the Hugging Face Hub: name the model, or the folder below snapshots/"
     if not (folder / "config.json").exists():
         return "no config.json in it"
     return f"no usable tokenizer or config in it: {text.splitlines()[0][:200].rstrip(' .:')}"

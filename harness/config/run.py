@@ -71,13 +71,14 @@ class RunConfig(workload.WorkloadFlags, engine.EndpointFlags):
     """One run of the benchmark, as its flags say."""
 
     round: Literal["5.1", "6.0", "6.1"] = flag("6.1", BENCHMARK_TOPIC, "answers")
-    """MLPerf Inference round, its seeds and rules: change it to submit to another."""
+    """MLPerf Inference version (round), with its seeds and rules: change it to submit to another."""
     category: Literal["auto", "datacenter", "edge"] = flag("auto", BENCHMARK_TOPIC, "work")
-    """The set of samples and scenarios. auto: datacenter, or edge for singlestream, which it alone has."""
+    """MLPerf category: sets samples and scenarios. auto: datacenter, or edge for singlestream, which it alone has."""
     scenario: ScenarioName = flag("offline", BENCHMARK_TOPIC, "work", metavar="NAME[,NAME...]")
     """offline: all at once; server: random arrivals within latency limits; interactive: the same, tighter;
-    singlestream: one at a time; multistream, concurrency: N at a time; arrivals: at times you choose. datacenter takes
-    all but singlestream; edge takes all but server and interactive. offline,server: two runs on one engine."""
+    singlestream: one at a time; multistream: N at once, then the next N; concurrency: always N in flight; arrivals: at
+    times you choose. datacenter takes all but singlestream; edge takes all but server and interactive. offline,server:
+    two runs on one engine."""
     following_scenarios: tuple[ScenarioName, ...] = ()
     mode: Literal["accuracy", "performance", "both"] = flag("both", BENCHMARK_TOPIC, "nothing")
     """Check the answers, measure the speed, or one after the other on one engine."""
@@ -97,17 +98,19 @@ class RunConfig(workload.WorkloadFlags, engine.EndpointFlags):
     server_target_qps: Rate | Literal["auto", "max"] | Annotated[tuple[Rate, ...], Distinct] = flag(
         "auto", LOAD_TOPIC, "speed"
     )
-    """Queries/s (server, interactive, arrivals); max finds the highest that is VALID. As auto it is 0.8 (server) or 0.6
-    (interactive) of the Offline rate; 5,10,20 tests each rate, then runs at the highest that is VALID."""
+    """Queries/s (server, interactive, arrivals); auto: 0.8 (interactive: 0.6) times the measured Offline rate; max: the
+    highest rate that is VALID; a list such as 5,10,20: probe each rate, then run at the highest that is VALID."""
     quick: bool = flag(False, LOAD_TOPIC, "nothing")
-    """Estimate in two minutes at most which rates keep the limits of server and interactive. No result: never VALID."""
+    """Estimate, in at most two minutes, which rates meet the latency limits of server and interactive. No result: never
+    VALID."""
     samples_per_query: Count | Annotated[tuple[Count, ...], Distinct] = flag(8, LOAD_TOPIC, "work")
     """MultiStream: samples per query, the next when all are answered. 1,2,4,8: test each, then run with the most."""
     concurrency: Concurrency | Literal["auto", "max"] | Annotated[tuple[Concurrency, ...], Distinct] | None = flag(
         None, LOAD_TOPIC, "speed"
     )
-    """Requests in flight; the next is sent as soon as one is answered. Implies --scenario concurrency. 1,4,16: a test
-    at each; auto: powers of 4 up to what the engine computes at once; max: the highest that keeps both limits."""
+    """Requests kept in flight; a list such as 1,4,16: a test at each; auto: 1, 4, 16 and so on, up to what the engine
+    computes at once; max: the most within --ttft-limit and --tpot-limit. The next is sent as soon as one is answered.
+    Implies --scenario concurrency, in which auto is the default."""
     ttft_limit: Milliseconds | None = flag(None, LOAD_TOPIC, "speed")
     """Limit on TTFT p99 (time to first token), ms. For server, interactive, concurrency, arrivals. Unset: MLPerf's."""
     tpot_limit: Milliseconds | None = flag(None, LOAD_TOPIC, "speed")
@@ -126,7 +129,7 @@ class RunConfig(workload.WorkloadFlags, engine.EndpointFlags):
     """Offline: longest prompt first in each pass of the data."""
 
     high_accuracy: bool = flag(False, ACCURACY_TOPIC, "nothing")
-    """Gate at 99.9 % of the reference, not 99 %: for weights that were not quantized, or hardly."""
+    """Require 99.9 % of the reference scores instead of 99 %: for unquantized or lightly quantized weights."""
     no_exit_on_accuracy_fail: bool = flag(False, ACCURACY_TOPIC, "nothing")
     """Continue with performance, and exit with 0, if the gate fails."""
     exit_on_invalid: bool = flag(False, ACCURACY_TOPIC, "nothing")
@@ -143,11 +146,11 @@ class RunConfig(workload.WorkloadFlags, engine.EndpointFlags):
     json: bool = flag(False, RESULTS_TOPIC, "nothing")  # type: ignore[assignment]  # of pydantic's own older methods
     """Print summary.json alone on standard output; all else on standard error."""
     results_dir: Path = flag(Path("results"), RESULTS_TOPIC, "nothing")
-    """Folder for the runs; another keeps questions apart."""
+    """Folder for the runs; use separate folders to keep experiments apart."""
     keep_all: bool = flag(True, RESULTS_TOPIC, "nothing")
-    """0: delete older run folders at the end, where the disk is small."""
+    """0: at the end of this run, delete the older run folders to save disk space."""
     extra_metrics: bool = flag(False, RESULTS_TOPIC, "nothing")
-    """Record requests, KV cache, tokens, GPU, CPU and memory once a second: to see what bounds a run."""
+    """Record requests, KV cache, tokens, GPU, CPU and memory once a second, to see what limits the speed."""
 
     BASIC = """
         category scenario mode model workload max_new_tokens total_sample_count round server_target_qps concurrency

@@ -59,15 +59,15 @@ WORKLOADS = dict(
         shipped_workload("chat", 82, 154, "users of an assistant: short questions, some in mid-conversation"),
         shipped_workload("short-chat", 166, 275, "an assistant without a history: short questions, long answers"),
         shipped_workload("long-chat", 997, 258, "conversations of four turns under one system prompt"),
-        shipped_workload("classification", 99, 5, "labelling of reviews and tickets: short answers"),
+        shipped_workload("classification", 99, 5, "labeling of reviews and tickets: short answers"),
         shipped_workload(
             "long-classification",
             6743,
             8,
-            "labelling of whole documents, 3,000 to 12,000 tokens under the same instructions",
+            "labeling of whole documents, 3,000 to 12,000 tokens under the same instructions",
         ),
         shipped_workload(
-            "repeated-classification", 10_000, 51, "20 documents of 9,800 tokens, asked about again and again"
+            "repeated-classification", 10_000, 51, "repeated questions about 20 documents of 9,800 tokens each"
         ),
         shipped_workload("code", 100, 140, "a programming assistant: complete, explain, repair, test"),
         shipped_workload(
@@ -132,10 +132,10 @@ class WorkloadFlags(Settings):
     seconds,input_tokens,output_tokens[,prefix_id,prefix_tokens], is replayed, with requests of its lengths.
     --server-target-qps scales ramps and traces to another mean rate."""
     workload: str = flag(OFFICIAL_WORKLOAD, BENCHMARK_TOPIC, "work")
-    """A named workload, such as chat (the help of run lists them); a file of requests (JSON, CSV or text), a profile
-    (YAML) or hf:NAME of the hub. Requests in JSON lines have prompt, messages or prompt_token_ids, and max_tokens; a
-    JSON list, ShareGPT's JSON, a table with the column prompt and a text with one prompt a line are read as well. All
-    but summarization: --mode performance, never comparable with MLPerf."""
+    """A named workload, such as chat (run.py -h lists all at its end); a file of requests (JSON, CSV or text); a
+    profile (YAML); or hf:NAME from the Hugging Face Hub. Requests in JSON lines have prompt, messages or
+    prompt_token_ids, and max_tokens; a JSON list, ShareGPT's JSON, a table with the column prompt and a text with one
+    prompt a line are read as well. All but summarization: --mode performance, never comparable with MLPerf."""
     prompt_column: str | None = flag(None, BENCHMARK_TOPIC, "work")
     """The key or column with the prompt's text. Unset: prompt."""
     input_len: str | None = flag(None, BENCHMARK_TOPIC, "work")

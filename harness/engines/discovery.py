@@ -320,8 +320,8 @@ def config_of_listed_model(config: RunConfig, name: str) -> RunConfig:
         pretrained.load_tokenizer(served)
     except UsageError:
         raise UsageError(
-            f"the server serves {name}, but its tokenizer was not found: name a folder or a hub name that has it "
-            "with --model."
+            f"the server serves {name}, but its tokenizer was not found: name a folder that has it, or a model on the "
+            "Hugging Face Hub, with --model."
         ) from None
     return served
 

@@ -19,7 +19,8 @@ SHOWN_PERCENTILES = ("p50", "p90", "p99")
 LOG_AXIS_RATIO = 20  # an axis whose largest value is more than this many times its smallest is logarithmic
 REPLICA_LOAD_SHARE = 0.9  # the share of the rate that a replica can answer which it is given in a peak
 SCRIPT_COLUMNS = {"money": "cost per million output tokens", "energy": "J per million output tokens"}
-SHOWN_SHARES = {"idle": "GPU idle, %", "clock": "GPU clock lowered, %"}
+SHOWN_SHARES = {"idle": "GPU idle, %", "clock": "GPU clock lowered, %"}  # as the saved CSV file names them
+PAGE_LABELS = {"clock": "GPU time lost to a lowered clock, %"}  # labels of the page that the CSV file does not have
 P99Limits = Mapping[str, Measured]  # milliseconds at p99, by kind of latency; None: no limit
 
 
@@ -391,16 +392,16 @@ class LoadPicture(NamedTuple):
         return test_table.measured_metrics(metrics.TABLE_BY_UNIT[self.unit], tests)
 
     @property
-    def cells(self) -> list[tuple[str, str]]:
-        """The name and the label of each column of the table of loads. Those that the script computes come last."""
+    def saved_columns(self) -> list[tuple[str, str]]:
+        """The name and the label of each column of the CSV file that the script saves, after the name of the test."""
         columns = [(metric.name, metric.label) for metric in self.columns]
-        return [
-            ("load", self.unit),
-            ("standing", "outcome"),
-            *columns,
-            *SHOWN_SHARES.items(),
-            *SCRIPT_COLUMNS.items(),
-        ]
+        return [("load", self.unit), ("standing", "outcome"), *columns, *SHOWN_SHARES.items()]
+
+    @property
+    def cells(self) -> list[tuple[str, str]]:
+        """The name and the label of each figure of the chosen test. Those that the script computes come last."""
+        names = [*self.saved_columns, *SCRIPT_COLUMNS.items()]
+        return [(name, PAGE_LABELS.get(name, label)) for name, label in names]
 
     @property
     def rate(self) -> Measured:
@@ -429,7 +430,7 @@ class LoadPicture(NamedTuple):
             "axes": axes,
             "tests": [load_point.data for load_point in self.loads],
             "share": REPLICA_LOAD_SHARE,
-            "columns": self.cells[: -len(SCRIPT_COLUMNS)],  # without the last, which the script adds itself
+            "columns": self.saved_columns,
         }
 
 

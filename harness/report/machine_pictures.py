@@ -33,7 +33,7 @@ def machine_panels(
         begin, end = steady
         # The recording, and so the axis, may end before the steady part does.
         shaded = [(across.low, begin), (end, max(across.high, end))]
-        axis = "seconds; shaded: ramps, which the steady part leaves out"
+        axis = "seconds; shaded: ramp and drain, before and after the steady part"
     panels = list[Panel]()
     if times:
         panels.append(gpu_time_bars(times))

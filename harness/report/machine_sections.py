@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from harness.core.document import Block, Section
-from harness.core.formatting import number, plural
+from harness.core.formatting import joined_text, number, plural
 from harness.core.markdown import MarkdownText, code_text
 from harness.core.tables import Table, TableColumn
 from harness.engines import server_metrics
@@ -107,9 +107,9 @@ def machine(report: RunReport) -> Iterator[Section]:
         yield Section("How `auto` was resolved", plural(len(meta.notes), "setting"), [meta.notes])
     timeline = report.picture("timeline")
     if timeline:
-        # The last stage, which writes this report, has only begun.
-        total_s = meta.stages[-1].start_s
-        duration = f"{plural(len(meta.stages), 'stage')} in {number(total_s)} s"
+        # The last stage, which writes this report, has only begun, so it has no bar.
+        *finished_stages, last_stage = meta.stages
+        duration = f"{plural(len(finished_stages), 'stage')} in {number(last_stage.start_s)} s"
         yield Section("Where the time went", duration, timeline)
     if test and test.details.usage:
         source = f"Sampled once a second ([machine.csv]({test.folder}/machine.csv)){silent_metrics(test.details)}."
@@ -119,12 +119,15 @@ def machine(report: RunReport) -> Iterator[Section]:
 
 
 def usage_text(details: TestDetails) -> str:
-    """Return the means of HEADLINE_QUANTITIES, as far as they were recorded, in words."""
+    """Return the means of HEADLINE_QUANTITIES, as far as they were recorded, in words; empty if none was."""
     texts = []
     for name in HEADLINE_QUANTITIES:
         if name in details.usage:
-            texts.append(f"{telemetry.QUANTITY_BY_NAME[name].text} {number(details.usage[name].mean)}")
-    return ", ".join(texts)
+            quantity = telemetry.QUANTITY_BY_NAME[name]
+            texts.append(joined_text(" ", number(details.usage[name].mean), quantity.unit, quantity.label))
+    if not texts:
+        return ""
+    return f"mean: {'; '.join(texts)}"
 
 
 def table_of_usage(details: TestDetails) -> Table:

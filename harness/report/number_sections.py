@@ -1,7 +1,8 @@
 """The sections of a report with a run's numbers: what bounds the speed, its tests, its metrics and its latencies."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import chain
 
 from harness.config.patterns import ClosedLoop
 from harness.core.document import Block, Section
@@ -16,11 +17,11 @@ from harness.results.summary import Summary
 from harness.results.test_details import TestDetails
 
 LEVELS_NOTE = (
-    "This program took these times: LoadGen issues one Offline query and cannot know when each request of it is sent. "
-    "Each row excludes both ramps of its test. Trend is the second half's speed divided by the first half's; speed per "
-    "user is 1,000 / TPOT p90."
+    "This program measured these times: LoadGen issues one Offline query and cannot know when each request of it is "
+    "sent. Each row excludes both ramps of its test. Trend is the second half's speed divided by the first half's; "
+    "speed per user is 1,000 / TPOT p90."
 )
-INTERVALS_NOTE = "95 % intervals, ms, of the requests of this test (results scatter more from run to run)"
+INTERVALS_NOTE = "95 % confidence intervals, ms, from the requests of this test (different runs vary more)"
 TPOT_NOT_JUDGED = " The others are too few to be sure of TPOT p99: VALID or INVALID, the verdict does not cover TPOT."
 
 
@@ -40,8 +41,6 @@ def loads(report: RunReport) -> Iterator[Section]:
     summary, tests, picture = report.summary, report.summary.tests, report.loads
     if not tests:
         return
-    counts = Counter(map(outcome_word, tests))
-    outcome = ", ".join(f"{count} {word}" for word, count in counts.most_common())
     blocks = list[Block]()
     if "search" in report.pictures:
         blocks += [*report.picture("search"), test_tables.table_of_loads(summary)]
@@ -53,8 +52,36 @@ def loads(report: RunReport) -> Iterator[Section]:
         folders = "`Probes/`"
         if summary.run.attempts:
             folders += " and `Attempts/`"
-        blocks.append(f"Each is a separate LoadGen test; its logs are in {folders}.")
-    yield Section("Tests at each load", outcome, blocks)
+        blocks.append(f"Each test at a load is a separate LoadGen test; the logs are in {folders}.")
+    yield Section("Tests at each load", outcomes_text(summary), blocks)
+
+
+def outcomes_text(summary: Summary) -> str:
+    """Return how many tests of a search or a curve had each outcome, in words: first of probes, then of full tests.
+
+    The run's own test is among the full tests, also if the table of the tests at each load is without it.
+    """
+    probes, full_tests = list[Outcome](), list[Outcome]()
+    for test in summary.tests:
+        if load_view.is_full_test(test, summary):
+            full_tests.append(test)
+        else:
+            probes.append(test)
+    own_test = load_view.separate_result(summary)
+    if own_test:
+        full_tests.append(own_test)
+    if not probes:
+        return counts_text(full_tests)
+    text = f"probes: {counts_text(probes)}"
+    if full_tests:
+        text += f"; full tests: {counts_text(full_tests)}"
+    return text
+
+
+def counts_text(tests: Sequence[Outcome]) -> str:
+    """Return how many tests had each outcome, the most frequent one first, such as "2 VALID, 1 INVALID"."""
+    counts = Counter(map(outcome_word, tests))
+    return ", ".join(f"{count} {word}" for word, count in counts.most_common())
 
 
 def outcome_word(test: Outcome) -> str:
@@ -81,9 +108,11 @@ def replicas_text(picture: LoadPicture, rate: float) -> str:
     name = best.name
     if not best.is_full:  # The test was shorter than a full one.
         name += ", by a probe alone"
+    share = load_view.REPLICA_LOAD_SHARE
+    in_peak = number(share * rate)
     return (
-        f"A replica answers {answered} ({name}); a peak of P requests/s takes "
-        f"ceil(P / {number(load_view.REPLICA_LOAD_SHARE * rate)}) replicas."
+        f"A replica answers {answered} ({name}); a peak of P requests/s needs ceil(P / {in_peak}) replicas. "
+        f"{in_peak} is {100 * share:g} % of {number(rate)}: the rest is a reserve."
     )
 
 
@@ -132,19 +161,27 @@ def latencies(report: RunReport, test: Outcome) -> Iterator[Section]:
     if not details.whole.ttft_ms:
         return
     counted = details.counted
-    kinds = {"TTFT": counted.ttft_ms, "TPOT": counted.tpot_ms, "whole answer": counted.latency_ms}
+    kinds = {"TTFT": counted.ttft_ms, "TPOT": counted.tpot_ms, "latency": counted.latency_ms}
     outcome = ", ".join(f"{name} p50 {number(latency.p50)} ms" for name, latency in kinds.items() if latency)
     blocks: list[Block] = [*report.picture("latency_cdf"), test_tables.table_of_latencies(report.summary)]
     intervals = test_tables.interval_texts(test)
     if intervals and details.is_whole:  # The intervals are of the whole test, so a steady part has none.
-        blocks.append(f"{INTERVALS_NOTE}: {'; '.join(intervals)}.")
+        blocks.append(f"{INTERVALS_NOTE}: {'; '.join(intervals)}.{open_ends_note(test)}")
     if details.arrivals:
         blocks.append(arrivals_text(details, details.arrivals))
     source = "LoadGen"
     if details.concurrency or details.arrivals:  # LoadGen then does not know when a request is sent.
         source = "This program"
-    blocks.append(f"{source} took these times; `{test.folder}/requests.csv` has them.")
+    blocks.append(f"{source} measured these times; those of each request are in `{test.folder}/requests.csv`.")
     yield Section("Latency", outcome, blocks)
+
+
+def open_ends_note(test: Outcome) -> str:
+    """Return a sentence on the intervals of a test that have no upper end; empty if all of them have one."""
+    intervals = chain.from_iterable(kind.values() for kind in test.details.intervals.values())
+    if any(interval is not None and interval[1] is None for interval in intervals):
+        return ' "Or more": too few requests for an upper end.'
+    return ""
 
 
 def arrivals_text(details: TestDetails, arrivals: str) -> str:

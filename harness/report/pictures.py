@@ -144,10 +144,10 @@ def completion_panels(requests: Sequence[Request]) -> list[Panel]:
     last_s = points[-1][0]
     mean = f"mean: {number(total / last_s)} output tokens/s"
     series = [
-        Series("answers that have ended", points),
+        Series("finished answers", points),
         Series(mean, [(0.0, 0.0), (last_s, total)], "amber", line="--"),
     ]
-    title = "Tokens of the answers that have ended, by the ends that LoadGen logged"
+    title = "Output tokens of finished answers, by LoadGen's completion times"
     across, down = Scale.of([end_s for end_s, _tokens in points]), Scale.of([float(total)])
     return [LinePanel(title, x="seconds", y="output tokens", series=series, across=across, down=down)]
 

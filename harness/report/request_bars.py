@@ -103,7 +103,7 @@ def ends_of_parts(request: Request) -> Iterator[tuple[str, float]]:
     if request.sent_ms is not None:
         yield "client delay", min(request.sent_ms, first_token_ms)
     if request.ttft_ms is None:
-        yield "until its answer", latency_ms
+        yield "until the complete answer", latency_ms
     else:
         yield "wait for the first token", first_token_ms
         yield "decode", latency_ms

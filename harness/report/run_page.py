@@ -91,4 +91,4 @@ def limit_bars(test: Outcome) -> Bars:
         color = "red" if tail.is_over else "green"
         part = StackedPart(0.0, 100 * tail.share, color)
         rows.append(Bar(name, f"{number(tail.p99)} of {number(tail.limit)} ms", [part], marks=[LIMIT_MARK]))
-    return Bars(title="", axis="The upright line is the limit.", rows=rows)
+    return Bars(title="", axis="The vertical line is the limit.", rows=rows)

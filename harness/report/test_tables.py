@@ -132,5 +132,5 @@ def interval_text(interval: tuple[float, float | None] | None) -> str:
         return "not known: too few requests"
     low, high = interval
     if high is None:
-        return f"at least {number(low)}"
+        return f"{number(low)} or more"
     return f"{number(low)} to {number(high)}"

@@ -77,9 +77,7 @@ def bound_sentences(test: Outcome, limits: Mapping[str, str]) -> list[str]:
     """
     details = test.details
     if not details.usage:
-        return [
-            "What limits the speed was not recorded: --extra-metrics records once a second what engine and machine do."
-        ]
+        return ["What limits the speed was not recorded: run with --extra-metrics to see it."]
     if details.ran_out:
         strongest, *further_bounds = details.ran_out
         return [f"**What limits the speed**: {strongest}.", *as_sentences(further_bounds)]
@@ -164,7 +162,7 @@ def advise_ttft(test: Outcome) -> str:
     if waiting.mean >= telemetry.WAITING_REQUESTS:
         return (
             f"TTFT is over its limit because requests queue ({waiting.mean:,.0f} waited on average, {waiting.max:,.0f} "
-            f"at most): {lower_load(test)}, or remove what bounds the speed"
+            f"at most): {lower_load(test)}, or remove what limits the speed"
         )
     return (
         "TTFT is over its limit though hardly a request waited: prompts take too long, while other answers run or even "

@@ -19,6 +19,7 @@ ACCELERATORS = {
     "NVIDIA H100 80GB HBM3": "NVIDIA H100-SXM-80GB",
     "NVIDIA B200": "NVIDIA B200-SXM-180GB",
 }
+VERSIONS_BY_MODEL = re.compile(r"(?P<name>\w+): .*\bllama3\.1-8b: (?P<version>[^,]+).*")
 
 
 class Published(NamedTuple):
@@ -78,12 +79,23 @@ def as_published(cells: Mapping[str, str]) -> Published:
         submitter=cells["submitter"],
         device=cells["accelerator"] or maker_spelling(cells["processor"]),
         accelerators=count,
-        software=cells["software"],
+        software=software_of_model(cells["software"]),
         weights=cells["weights"],
         samples_per_sec=rate_of_one(cells["samples_per_sec"], count),
         tokens_per_sec=rate_of_one(cells["tokens_per_sec"], count),
         source=cells["source"],
     )
+
+
+def software_of_model(software: str) -> str:
+    """Return the software of a result without the versions that it names for other models.
+
+    Some systems list a version for each model, as in "PyTorch: rgat: 2.7.0, llama3.1-8b: 2.8.0".
+    """
+    listed = VERSIONS_BY_MODEL.fullmatch(software)
+    if listed is None:
+        return software
+    return f"{listed['name']} {listed['version']}"
 
 
 def rate_of_one(cell: str, accelerators: int) -> Measured:

@@ -408,7 +408,7 @@ def model(config: RunConfig) -> str:
         checkpoint.check_architecture(config)
     token = ""
     if not Path(config.model_path).is_dir():
-        token = ", with a token of the hub" if get_token() else ", without a token of the hub"
+        token = ", with a Hugging Face token" if get_token() else ", without a Hugging Face token"
     return f"{config.model_path}: {gib_text(size)} GiB of weights, {quantization.format_of(config)}{token}"
 
 
@@ -481,7 +481,7 @@ def samples(config: RunConfig) -> str:
     Samples of the hub are not fetched here. Raises UsageError if the samples cannot be read.
     """
     if not are_local(config):
-        return "of the hub: the run fetches them"
+        return "from the Hugging Face Hub: the run fetches them"
     _plan, library = read_samples(config)
     return f"{len(library.prompts):,} of {library.source}"
 

@@ -175,7 +175,7 @@ def location(config: RunConfig) -> str:
     if cache.exists():
         return str(cache)
     if not hub_environment.is_hub_reachable():
-        raise UsageError(f"{name} not found, and the hub not reachable: {alternative_source(config)}.")
+        raise UsageError(f"{name} not found, and the Hugging Face Hub is not reachable: {alternative_source(config)}.")
     return f"{name}, to be downloaded"
 
 

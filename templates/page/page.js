@@ -31,7 +31,7 @@
   // The machines that a peak takes, each filled to a share of its rate.
   function replicas({ figures }) {
     const peak = positive("peak"), each = data.share * figures.samples_per_sec, count = Math.ceil(peak / each - 1e-9);
-    return peak && each ? ` A peak of ${number(peak)} request${peak === 1 ? "" : "s"}/s takes ${number(count)} replica${count > 1 ? "s" : ""} of ${number(each)} each.` : "";
+    return peak && each ? ` A peak of ${number(peak)} request${peak === 1 ? "" : "s"}/s needs ${number(count)} replica${count > 1 ? "s" : ""}, each with ${number(each)} requests/s (${100 * data.share} % of its rate).` : "";
   }
 
   // Of the measured loads that may be an answer and keep the limits, a full test before a probe, then the most gain.
@@ -42,9 +42,10 @@
     const under = typed.length ? `${point} within ${typed.join(" and ")} ms` : "without a limit";
     const word = document.createElement("span");
     word.className = `word ${!best ? "bad" : best.is_full && !best.doubt ? "good" : "care"}`;
-    word.textContent = !best ? "No test that counts is within these limits" : !typed.length ? "Highest that counts:"
-      : best.doubt ? "Not judged, the machine was busy:" : best.is_full ? "Within these limits:" : "Within these limits, by a probe alone:";
-    find("answer").replaceChildren(word, best ? ` ${best.speed}, ${best.name} (${under}).${replicas(best)}`
+    const how = best && !best.is_full ? ", by a probe alone" : data.tests.every((test) => test.is_full) ? "" : ", full tests first";
+    word.textContent = !best ? "No test that counts is within these limits" : typed.length && best.doubt ? "Not judged, the machine was busy:"
+      : `${typed.length ? "Best within these limits" : "Best test that counts"}${how}:`;
+    find("answer").replaceChildren(word, best ? ` ${best.name}, with ${best.speed} (${under}).${replicas(best)}`
       : ` (${under}); the lowest load that was measured is ${lowest.name}.`);
     data.tests.forEach((test, i) => {
       const over = broken(test), cell = find(`kept-${i}`), unsure = unknown(test, over);

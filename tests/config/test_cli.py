@@ -266,6 +266,12 @@ def test_every_key_of_a_shipped_file_is_a_setting(path: Path) -> None:
     assert {setting(key) for key in yaml.safe_load(path.read_text())} <= {*RunConfig.model_fields}
 
 
+@pytest.mark.parametrize("path", sorted((ROOT / "configs").glob("*.yaml")), ids=lambda path: path.stem)
+def test_what_the_help_says_of_the_shipped_files_holds_for_each(path: Path) -> None:
+    head = path.read_text().partition("\n")[0]
+    assert "static fp8 scales" in head and ("static" in path.stem) == (", Offline," in head)
+
+
 def test_flags_win_over_the_file(parse, file):
     path = file("model: demo\nmax-num-seqs: 8\nmode: accuracy\nengine_arg: [a=1, b=2]\nround: 6.1\n")
     config = parse("--config", path, "--max-num-seqs", "9", "--mode", "both")

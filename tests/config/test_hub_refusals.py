@@ -33,7 +33,7 @@ CASES = {
     "gated, token refused": (refused(errors.GatedRepoError, 401), "hf_x", "refuses HF_TOKEN", "make a new one"),
     "no such name": (refused(errors.RepositoryNotFoundError, 401), "", "has this name", "HF_TOKEN"),
     "no such name, with a token": (refused(errors.RepositoryNotFoundError, 404), "hf_x", "has this name", "HF_TOKEN"),
-    "no name": (around(errors.HFValidationError("Repo id must ...")), "", "no name that the hub takes", "--model demo"),
+    "no name": (around(errors.HFValidationError("Repo id must ...")), "", "not a valid name", "--model demo"),
     "the hub is broken": (refused(errors.HfHubHTTPError, 503), "", "503 Client Error", "--model demo"),
     "a limit": (refused(errors.HfHubHTTPError, 429), "hf_x", "429 Client Error", "--model demo"),
     "a full disk": (around(OSError(28, "No space left on device")), "", "No space left on device", "--model demo"),

@@ -286,7 +286,7 @@ def behind_an_endpoint(found: Summary) -> Summary:
 
 
 def test_a_valid_run_says_what_bounds_it(tmp_path: Path) -> None:
-    assert "--extra-metrics records" in findings(summary(tmp_path / "unknown"))[0]
+    assert "--extra-metrics" in findings(summary(tmp_path / "unknown"))[0]
     capped = "seconds,gpu0_load_percent,gpu0_clock_mhz,gpu0_power_capped_percent\n1,99,1980,100\n2,99,990,100\n"
     first, busy = findings(summary(tmp_path / "capped", capped, system=HOPPER, model="other"))
     assert tells(first, "**What limits the speed**: ", "power", "24.8 %", ": ")

@@ -164,7 +164,7 @@ def test_one_s_own_limits_move_the_answer_among_measured_loads(run: Path, tab: T
     assert answer(tab).startswith("No test that counts is within these limits")
     tab.type("#my-ttft", "5000")
     tab.type("#my-tpot", "80")
-    assert answer(tab).startswith("Within these limits, by a probe alone")
+    assert answer(tab).startswith("Best within these limits, by a probe alone")
     assert "the probe at 7 queries/s" in answer(tab)  # nothing between it and the full test, whose TPOT is 95 ms
     assert tab.run("document.getElementById('kept-4').textContent") == "over TPOT"
     assert tab.run("document.querySelector('#mine-tpot text').textContent") == "yours 80 ms"
@@ -180,12 +180,14 @@ def test_a_peak_is_divided_by_the_rate_within_the_typed_limits(run: Path, tab: T
     tab.open(run / "report.html")
     assert "replica" not in answer(tab)
     tab.type("#peak", "70.875")
-    assert "takes 10 replicas of 7.088 each" in answer(tab)  # the full test answers 7.875 requests/s
+    assert "needs 10 replicas, each with 7.088 requests/s (90 % of its rate)." in answer(
+        tab
+    )  # the full test answers 7.875 requests/s
     tab.type("#peak", "72")
     tab.type("#my-tpot", "80")
-    assert "A peak of 72 requests/s takes 12 replicas of 6.3 each." in answer(tab)  # the probe at 7 queries/s
+    assert "A peak of 72 requests/s needs 12 replicas, each with 6.3 " in answer(tab)  # the probe at 7 queries/s
     tab.type("#peak", "0.5")
-    assert "takes 1 replica of 6.3 each" in answer(tab)
+    assert "needs 1 replica, each with 6.3 " in answer(tab)
     tab.type("#my-tpot", "1")
     assert "replica" not in answer(tab)
     tab.click("#reset")

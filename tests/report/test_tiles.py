@@ -74,7 +74,7 @@ def test_the_tile_of_speed_is_the_figure_of_the_title(tmp_path: Path) -> None:
     assert result is not None and result.samples_per_sec
     (largest,) = re.findall(r'class="big">(.*?)<small>(.*?)</small>', text)
     assert largest == (number(result.samples_per_sec), "samples/s")
-    assert "tokens/s with the prompts" in text
+    assert "tokens/s including prompt tokens" in text
 
 
 def test_pictures_have_the_colours_of_the_page() -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from docs.generate.performance import published_results
-from harness.results.published import published, results_of
+from harness.results.published import published, results_of, software_of_model
 from tests.conftest import ROOT
 
 
@@ -36,6 +36,12 @@ def test_processors_stand_beside_processors() -> None:
     found = results_of("Offline", on_cpu=True)
     assert len(found) > 10 and all("Intel Xeon 6" in each.device for each in found)
     assert not any(each.share for each in found) and found[0].rate("samples/s") == 16.161
+
+
+def test_a_version_for_each_model_is_shown_as_that_of_llama() -> None:
+    listed = "PyTorch: rgat: 2.7.0+cpu, llama3.1-8b: 2.8.0.dev20250627+cpu"
+    assert software_of_model(listed) == "PyTorch 2.8.0.dev20250627+cpu"
+    assert software_of_model("TensorRT 10.14, CUDA 13.1") == "TensorRT 10.14, CUDA 13.1"
 
 
 def test_rows_with_tokens_alone_are_there_in_tokens() -> None:

@@ -266,7 +266,7 @@ def test_a_run_sends_each_request_at_its_time(words: tuple[str, ...], tmp_path: 
     first = [float(row["ttft_ms"]) for row in requests]
     assert max(first) == pytest.approx(test["ttft_ms"]["max"], abs=0.01)  # counted from the due time
     page = (folder / "report.md").read_text()
-    assert f"--arrivals {test['arrivals']}" in page and "This program took these times" in page
+    assert f"--arrivals {test['arrivals']}" in page and "This program measured these times" in page
     if "trace" in words:
         assert sorted(int(row["sample"]) for row in requests) == list(range(120))
         times = sorted(float(row.split(",")[0]) for row in rows)
