@@ -132,7 +132,7 @@ def table_row(speed_difference: float, result: ExperimentResult | None) -> str:
         return f"| {difference_percent:g} % | not judged | | | {pairs} |"
     low, high = 100 * (change.low - 1), 100 * (change.high - 1)
     covers = "yes" if low <= difference_percent <= high else "no"
-    verdict, interval = change.describe(result.metric), f"{low:+.2f} to {high:+.2f} %"
+    verdict, interval = change.describe(result.metric, "A"), f"{low:+.2f} to {high:+.2f} %"
     return f"| {difference_percent:g} % | {verdict} | {interval} | {covers} | {len(result.pairs)} |"
 
 

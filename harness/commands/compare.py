@@ -15,7 +15,7 @@ from harness.config.run import SCENARIO_BY_FLAG, RunConfig, scenario_of
 from harness.config.setting_types import positive_bounds
 from harness.core.errors import DONE
 from harness.core.given_values import flag_name
-from harness.report.compare_page import run_letters
+from harness.report.compare import run_letters
 from harness.results.change import FEWEST_PAIRS
 from harness.runs import find
 from harness.sweep import sweep_state

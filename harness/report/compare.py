@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
+from string import ascii_uppercase
 from typing import NamedTuple
 
 from harness.config.comparability import CONFIGURED_RATE, GATE_FAILED, Comparable
@@ -136,6 +137,22 @@ class ComparedRun(NamedTuple):
 
 
 Runs = Sequence[ComparedRun]
+LetteredRun = tuple[str, ComparedRun]  # a run with its letter in the comparison
+
+
+def run_letters(count: int) -> list[str]:
+    """Return the names of the runs of a comparison: A to Z, then numbers from 27 on."""
+    return [*ascii_uppercase, *map(str, range(len(ascii_uppercase) + 1, count + 1))][:count]
+
+
+def run_number(letter: str) -> int:
+    """Return the number of a run in its comparison, counted from 1. `letter` is the run's name by `run_letters`."""
+    return int(letter) if letter.isdigit() else ascii_uppercase.index(letter) + 1
+
+
+def lettered(runs: Runs) -> list[LetteredRun]:
+    """Return the runs of a comparison with their letters."""
+    return [*zip(run_letters(len(runs)), runs, strict=True)]
 
 
 def is_load_known(runs: Runs) -> bool:

@@ -7,19 +7,18 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from statistics import geometric_mean
-from string import ascii_uppercase
 from typing import NamedTuple
 
 from harness.config import comparability, mlperf
 from harness.core import csv_files, files
 from harness.core.document import Block, Document, Line, Picture, Section, Tone, caution_line
 from harness.core.formatting import number
-from harness.core.statistics import PairedChange
+from harness.core.statistics import FEWEST_DIFFERING, FEWEST_SAMPLES, RULE_OF_THREE, PairedChange
 from harness.core.tables import Table, TableColumn
 from harness.report import compare, subject
 from harness.report.answer_comparison import AnswerPair, Divergence
-from harness.report.compare import ComparedRun, Runs
-from harness.report.compare_picture import names_of_runs, panels, with_machines
+from harness.report.compare import ComparedRun, LetteredRun, Runs, lettered, run_letters, run_number
+from harness.report.compare_picture import panels, with_machines
 from harness.report.page import page
 from harness.results.change import METHOD_TEXT, Change
 from harness.results.metrics import METRIC_BY_NAME, Metric, metrics_of, value_at
@@ -156,7 +155,7 @@ def document(runs: Runs) -> Document:
     answers = None
     if len(runs) == 2:
         answers = runs[1].paired_answers(runs[0])
-    lettered_runs = [*zip(run_letters(len(runs)), runs, strict=True)]
+    lettered_runs = lettered(runs)
     finding = comparison_answer(runs, answers)
     lines = [*finding.lines, *answer_lines(runs, answers), Line("differs", difference(runs))]
     if finding.has_interval:
@@ -187,18 +186,18 @@ def comparison_answer(runs: Runs, answers: AnswerPair | None) -> ComparisonAnswe
     reference, reasons = best_reference(runs)  # the reference's place, and why each run is not comparable with it
     letters = run_letters(len(runs))
     reasons_by_letter = {letter: reason for letter, reason in zip(letters, reasons, strict=True) if reason}
-    comparable_runs = [run for run, reason in zip(runs, reasons, strict=True) if not reason]
+    comparable_runs = [pair for pair, reason in zip(lettered(runs), reasons, strict=True) if not reason]
     lines = not_comparable_lines(letters[reference], reasons_by_letter)
     has_speed = any(run.is_measured for run in runs)
     if answers and not has_speed:  # Any two runs have answers to compare, so two sides are not needed.
         return ComparisonAnswer(answers.words, lines)
     # A comparison of speeds needs two sides: runs of one label are one side.
-    if are_of_two_sides(comparable_runs, runs):
+    if are_of_two_sides([run for _letter, run in comparable_runs], runs):
         speed = speed_finding(comparable_runs)
         return ComparisonAnswer(speed.text or NOTHING_TO_COMPARE, lines, has_interval=speed.has_interval)
     if differ_only_in_background_load(runs):
         # What other programs used is known, so `speed_finding` makes the interval of the change wide enough for it.
-        speed = speed_finding(runs)
+        speed = speed_finding(lettered(runs))
         title = f"{speed.text}; {others_cpu_text(runs)}"
         return ComparisonAnswer(title, tone="careful", has_interval=speed.has_interval)
     return not_comparable_answer(runs, reasons_by_letter.values())
@@ -209,7 +208,7 @@ def not_comparable_answer(runs: Runs, reasons: Iterable[str]) -> ComparisonAnswe
     title = f"NOT COMPARABLE: {'; '.join(dict.fromkeys(reasons))}"
     speed = SpeedFinding()
     if len(runs) == 2:  # Of more runs, it is not clear which two speeds a reader wants to see.
-        speed = speed_finding(runs)
+        speed = speed_finding(lettered(runs))
     lines = [Line("measured", f"{speed.text}: not reliable", "careful")] if speed.text else []
     return ComparisonAnswer(title, lines, tone="careful", has_interval=speed.has_interval)
 
@@ -267,7 +266,7 @@ def sections(runs: Runs, answers: AnswerPair | None) -> Iterator[Section]:
 
     A section that would be empty is left out. `answers` holds the answers of two runs, None if they were not compared.
     """
-    yield Section("Side by side", "settings that differ, speed, latency", [table(runs)])
+    yield Section("Side by side", "settings that differ, speed, latency", [*side_by_side_blocks(runs)])
     loads = tested_loads(runs)
     if loads.rows:
         yield Section("Probes", f"{len(loads.rows)} loads", [loads])
@@ -275,16 +274,25 @@ def sections(runs: Runs, answers: AnswerPair | None) -> Iterator[Section]:
         yield Section("Scores", answers.words, [*score_blocks(answers)])
 
 
+def side_by_side_blocks(runs: Runs) -> Iterator[Block]:
+    """Yield the table of the runs and, if it has costs, in what currency they are."""
+    yield table(runs)
+    if any(run.summary.price for run in runs):
+        yield "Costs are in the currency of --price-per-hour."
+
+
 def score_blocks(answers: AnswerPair) -> Iterator[Block]:
     """Yield a table of how the scores of two runs differ, and a table of the first answers that differ.
 
-    Before them is the number of samples. Notes say if the runs split sentences in different ways, and how many further
-    answers differ.
+    Before them is the number of samples. Notes say where intervals allow for unseen changes, if the runs split
+    sentences in different ways, and how many further answers differ.
     """
     yield f"{number(answers.samples)} samples in both."
     are_equal = not answers.differing
     rows = [score_row(name, score, are_equal) for name, score in answers.scores.items()]
-    yield Table(["score", "A", "B", "B - A", "95 % interval for all such prompts", ""], rows)
+    yield Table(["score", "A", "B", "B - A", "95 % interval of B - A for other prompts like these", ""], rows)
+    if any(score.few for score in answers.scores.values()):
+        yield unseen_changes_note(answers)
     if not answers.same_splitter:
         yield (
             "The two runs split sentences in different ways, so their ROUGE-Lsum and gen_len may differ for that "
@@ -295,6 +303,20 @@ def score_blocks(answers: AnswerPair) -> Iterator[Block]:
     left_out = len(answers.differing) - SHOWN_ANSWERS
     if left_out > 0:
         yield f"... and {left_out} more."
+
+
+def unseen_changes_note(answers: AnswerPair) -> str:
+    """Return by how much the intervals of few changed scores are widened, and why."""
+    percent = min(100.0, 100 * RULE_OF_THREE / answers.samples)
+    share = f"in up to {number(percent, 3)} % of other prompts (rule of three: 3 / {number(answers.samples)})"
+    if not answers.differing:
+        return f"All answers are equal. The intervals allow for changes that these samples do not show, {share}."
+    if answers.samples < FEWEST_SAMPLES:
+        return f"The samples are few, so the intervals also allow for changes that they do not show, {share}."
+    return (
+        f"The interval of a score that changed in fewer than {FEWEST_DIFFERING} samples also allows for changes that "
+        f"these samples do not show, {share}."
+    )
 
 
 def score_row(name: str, score: PairedChange, are_equal: bool) -> list[str]:
@@ -319,34 +341,37 @@ def write_html(path: Path, runs: Runs, document: Document) -> None:
     files.write_text(path, page(document._replace(sections=[picture_section, *document.sections])))
 
 
-def runs_by_side(runs: Runs) -> dict[str, list[ComparedRun]]:
+def runs_by_side(lettered_runs: Sequence[LetteredRun]) -> dict[str, list[LetteredRun]]:
     """Return the runs of each side of a comparison, by the side's name.
 
     Runs with the same label and machine are one side. If that would make all runs one side, each run is a side of its
-    own.
+    own, which has the run's letter as its name.
     """
+    runs = [run for _letter, run in lettered_runs]
     names = with_machines(runs, [run.name for run in runs])
     if len(set(names)) == 1:
-        names = names_of_runs(runs)
-    sides: dict[str, list[ComparedRun]] = {}
-    for name, run in zip(names, runs, strict=True):
-        sides.setdefault(name, []).append(run)
+        names = [letter for letter, _run in lettered_runs]
+    sides: dict[str, list[LetteredRun]] = {}
+    for name, pair in zip(names, lettered_runs, strict=True):
+        sides.setdefault(name, []).append(pair)
     return sides
 
 
-def speed_finding(runs: Runs) -> SpeedFinding:
+def speed_finding(lettered_runs: Sequence[LetteredRun]) -> SpeedFinding:
     """Return by how much the speeds of two sides differ, as a sentence. `compared_sides` chooses the two.
 
-    Empty for a single run, and if a run has no speed.
+    If both sides are single runs, they are named by their letters. Empty for a single run, and if a run has no speed.
     """
-    if len(runs) < 2:
+    if len(lettered_runs) < 2:
         return SpeedFinding()
+    runs = [run for _letter, run in lettered_runs]
     metric = METRIC_BY_NAME[runs[0].summary.scenario.headline]
+    sides = runs_by_side(lettered_runs)
     speeds = dict[str, list[float]]()
     greatest_loads = dict[str, float]()  # the largest share of the cores that other programs took, by side
-    for side, runs_of_side in runs_by_side(runs).items():
-        speeds[side] = [metric.of(run.summary) or 0.0 for run in runs_of_side]
-        greatest_loads[side] = max(run.others_cpu_share for run in runs_of_side)
+    for side, runs_of_side in sides.items():
+        speeds[side] = [metric.of(run.summary) or 0.0 for _letter, run in runs_of_side]
+        greatest_loads[side] = max(run.others_cpu_share for _letter, run in runs_of_side)
     if any(min(speeds_of_side) <= 0 for speeds_of_side in speeds.values()):  # A run has no speed.
         return SpeedFinding()
     means = {side: geometric_mean(speeds_of_side) for side, speeds_of_side in speeds.items()}
@@ -354,8 +379,12 @@ def speed_finding(runs: Runs) -> SpeedFinding:
     change = Change.between(speeds[basis], speeds[compared])
     if compare.busy_runs(runs):  # Other programs took part of the processors, which makes the interval wider.
         change = change.of_metric_on_busy_machine(metric, greatest_loads[basis], greatest_loads[compared])
-    figures = f"{metric.with_unit(means[compared])}; {basis} {metric.text(means[basis])}"
-    return SpeedFinding(f"{compared} is {change.describe(metric)}: {figures}", change.has_interval)
+    basis_name, compared_name = basis, compared
+    if len(sides[basis]) == len(sides[compared]) == 1:
+        basis_name, compared_name = (sides[side][0][0] for side in (basis, compared))  # letters
+    figures = metric.against(means[compared], means[basis])
+    text = f"{compared_name} is {change.describe(metric, basis_name)}: {figures}"
+    return SpeedFinding(text, change.has_interval)
 
 
 def compared_sides(means: Mapping[str, float], metric: Metric) -> tuple[str, str]:
@@ -385,33 +414,33 @@ def answer_lines(runs: Runs, answers: AnswerPair | None) -> Iterator[Line]:
 
 
 def table(runs: Runs) -> Table:
-    """Return a row for each property, with the value of each run and its ratio to the reference run."""
+    """Return a row for each property, with the value of each run and its ratio to the reference run.
+
+    The head of a column says so if the column has ratios.
+    """
     reference, reasons = best_reference(runs)  # `reasons` say why a run is not comparable with the reference.
-    run_heads = [f"{letter}: {run.name}" for letter, run in zip(run_letters(len(runs)), runs, strict=True)]
     rows = []
+    has_ratios = [False] * len(runs)
     _run_names, *properties = columns(runs)  # The head of each column names the run already.
     for column in properties:
         row = [column.label]
-        for text, ratio in zip(column.texts, ratios_of(column, reasons, reference), strict=True):
+        for place, (text, ratio) in enumerate(zip(column.texts, ratios_of(column, reasons, reference), strict=True)):
             if ratio:
                 row.append(f"{text} ({ratio})")
+                has_ratios[place] = True
             else:
                 row.append(text)
         rows.append(row)
-    return Table(["of a run", *run_heads], rows)
+    lettered_runs = lettered(runs)
+    reference_letter, _reference = lettered_runs[reference]
+    heads = ["setting or metric"]
+    for (letter, run), has_ratio in zip(lettered_runs, has_ratios, strict=True):
+        note = f" (ratio to {reference_letter})" if has_ratio else ""
+        heads.append(f"{letter}: {run.name}{note}")
+    return Table(heads, rows)
 
 
-def run_letters(count: int) -> list[str]:
-    """Return the names of the runs of a comparison: A to Z, then numbers from 27 on."""
-    return [*ascii_uppercase, *map(str, range(len(ascii_uppercase) + 1, count + 1))][:count]
-
-
-def run_number(letter: str) -> int:
-    """Return the number of a run in its comparison, counted from 1. `letter` is the run's name by `run_letters`."""
-    return int(letter) if letter.isdigit() else ascii_uppercase.index(letter) + 1
-
-
-def cautions(lettered_runs: Sequence[tuple[str, ComparedRun]]) -> Iterator[str]:
+def cautions(lettered_runs: Sequence[LetteredRun]) -> Iterator[str]:
     """Yield what a reader must know about the runs, which are given with their letters, before using the comparison.
 
     For more than two runs, each text names all runs that it concerns.
@@ -430,7 +459,7 @@ def cautions(lettered_runs: Sequence[tuple[str, ComparedRun]]) -> Iterator[str]:
         yield f"A and {letter_ranges(on_other_machines)} ran on different machines; the ratio includes that difference"
 
 
-def shared_cautions(lettered_runs: Sequence[tuple[str, ComparedRun]]) -> Iterator[str]:
+def shared_cautions(lettered_runs: Sequence[LetteredRun]) -> Iterator[str]:
     """Yield each caution once, with the letters of all runs that it concerns: busy machines, unmeasured load, flaws."""
     busy_runs = compare.busy_runs([run for _letter, run in lettered_runs])
     busy = [letter for letter, run in lettered_runs if run in busy_runs]

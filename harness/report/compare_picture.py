@@ -6,7 +6,7 @@ from pathlib import Path
 
 from harness.report import charts, load_pictures, matrix, subject
 from harness.report.charts import Bar, Bars, Panel, StackedPart
-from harness.report.compare import Runs
+from harness.report.compare import Runs, lettered
 from harness.report.load_view import LoadPicture
 from harness.results.metrics import Metric, metrics_of
 from harness.results.outcome import Doubt, Figure
@@ -60,20 +60,13 @@ def metric_bars(runs: Runs, metric: Metric, figures: Sequence[Figure]) -> Bars:
 
 
 def names_of_runs(runs: Runs) -> list[str]:
-    """Return a short, distinct name for each run: its label or, without one, its folder's name without the time.
+    """Return a short, distinct name for each run: its letter, and its label or else its folder's name without the time.
 
-    If the runs are of several machines, the machine comes first. Long names are cut, and equal names are numbered.
+    If the runs are of several machines, the machine comes before the label. Long names are cut.
     """
     labels = [run.summary.meta.label or TIME_PREFIX.sub("", run.folder.name) for run in runs]
-    short_names = [name[:LONGEST_RUN_NAME] for name in with_machines(runs, labels)]
-    distinct_names = []
-    for place, name in enumerate(short_names):
-        if short_names.count(name) > 1:
-            number = short_names[: place + 1].count(name)
-            distinct_names.append(f"{name} ({number})")
-        else:
-            distinct_names.append(name)
-    return distinct_names
+    names = with_machines(runs, labels)
+    return [f"{letter}: {name[:LONGEST_RUN_NAME]}" for name, (letter, _run) in zip(names, lettered(runs), strict=True)]
 
 
 def with_machines(runs: Runs, names: Sequence[str]) -> list[str]:

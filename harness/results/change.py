@@ -17,10 +17,11 @@ SMALLEST_CHANGE = 0.005  # a smaller change does not count, however clear it is
 EQUAL_WITHIN = 0.02  # two sides are equal if the interval allows no larger change
 LARGEST_OTHERS_SHARE = 0.99  # Other programs count with at most this share of the processors; 1 would divide by zero.
 ONE_RUN_EACH = "one run of each"
-# The basis of a change between finished runs.
-METHOD_TEXT = (
-    f"of 95 % each; fewer than {FEWEST_PAIRS} runs of each are taken to scatter by {100 * ASSUMED_SCATTER:g} % at least"
-)
+# What is assumed where too few runs show how much a figure differs from run to run.
+ASSUMPTION_TEXT = f"a standard deviation of at least {100 * ASSUMED_SCATTER:g} % from run to run is assumed"
+# The intervals of changes between finished runs.
+METHOD_TEXT = f"95 % for each metric; if neither side has {FEWEST_PAIRS} runs, {ASSUMPTION_TEXT}"
+INTERVAL_OF_RUNS = "95 % interval"  # the name of such an interval
 SMALLEST_VARIANCE = 1e-18  # the smallest variance, for ratios that are all the same
 # Ratios between these two are written in percent, any other ratio as a multiple ("3 times as fast").
 LOWEST_PERCENT_RATIO, HIGHEST_PERCENT_RATIO = 0.05, 1.95
@@ -29,7 +30,7 @@ MULTIPLE_WORDS = {"2": "twice", "3": "three times", "4": "four times"}
 
 class Change(NamedTuple):
     """The ratio of B to A: the geometric mean, its interval, and the basis of both: in words, and as the number of runs
-    of the side with fewer runs.
+    of the side with fewer runs. `interval_name` is what the interval is called in words.
     """
 
     mean: float
@@ -37,11 +38,12 @@ class Change(NamedTuple):
     high: float
     basis: str = ONE_RUN_EACH
     runs: int = 1
+    interval_name: str = "interval"
 
     @classmethod
-    def around(cls, middle: float, half: float, basis: str, runs: int) -> Self:
+    def around(cls, middle: float, half: float, basis: str, runs: int, interval_name: str = "interval") -> Self:
         """Return the change whose logarithm has the mean `middle` and an interval of half the width `half`."""
-        return cls(exp(middle), exp(middle - half), exp(middle + half), basis, runs)
+        return cls(exp(middle), exp(middle - half), exp(middle + half), basis, runs, interval_name)
 
     @classmethod
     def between(cls, before: Sequence[float], after: Sequence[float]) -> Self:
@@ -59,7 +61,7 @@ class Change(NamedTuple):
         basis = f"{count_before} and {count_after} runs"
         if count_before == count_after == 1:
             basis = ONE_RUN_EACH
-        return cls.around(middle, half, basis, min(count_before, count_after))
+        return cls.around(middle, half, basis, min(count_before, count_after), INTERVAL_OF_RUNS)
 
     def on_busy_machine(self, taken_before: float = 0.0, taken_after: float = 0.0) -> "Change":
         """Return this change of a speed, with an interval that allows for other programs on the machine.
@@ -91,7 +93,7 @@ class Change(NamedTuple):
         """The change in the opposite direction: one over the ratio. It has no interval if this change has none."""
         low = 1 / self.high  # 0 if the change has no interval, because its high end is then infinite
         high = 1 / self.low if self.low else inf
-        return Change(1 / self.mean, low, high, self.basis, self.runs)
+        return self._replace(mean=1 / self.mean, low=low, high=high)
 
     @property
     def has_interval(self) -> bool:
@@ -148,33 +150,37 @@ class Change(NamedTuple):
             return f"{mean} %"
         return f"{mean} % ({low} to {high} %)"
 
-    def describe(self, metric: Metric) -> str:
-        """Return the change in words with its interval and its basis, as in "19 % faster (5 to 25 %, 4 of 4 pairs)"."""
+    def describe(self, metric: Metric, other: str) -> str:
+        """Return the change in words with its interval and its basis, as in "19 % faster than A (95 % interval 5 to
+        25 %, 2 and 3 runs)". `other` is the name of the side before the change.
+        """
         more, less, as_much = metric.words  # such as faster, slower, as fast
         change = self.speed_change(metric)  # A change of a time is turned round: a shorter time is a higher speed.
         if change.effect == "equal":
             reach_percent = round(100 * change.reach, 1) or 0.1  # never "within 0 %"
-            return f"equal within {number(reach_percent, 2)} % ({self.basis})"
+            return f"equal to {other} within {number(reach_percent, 2)} % ({self.basis})"
         if not change.has_interval:  # With few pairs of tests on a busy machine, an interval would be too narrow.
             return (
-                f"not known to be {more} or {less}: {change.signed} on a busy machine, {self.basis}; "
+                f"not known to be {more} or {less} than {other}: {change.signed} on a busy machine, {self.basis}; "
                 f"an interval needs at least {FEWEST_PAIRS}"
             )
         if change.effect == "unclear":
-            return f"not clearly {more} or {less}: {change.signed}, {self.basis}"
+            mean, low, high = map(signed_percent, (change.mean, change.low, change.high))
+            interval = f"{self.interval_name} {low} to {high} %"
+            return f"not clearly {more} or {less} than {other}: {mean} % ({interval}, {self.basis})"
         is_given_in_percent = LOWEST_PERCENT_RATIO < change.mean < HIGHEST_PERCENT_RATIO
         if is_given_in_percent:
             size, low, high = change.sizes_in_percent
             direction = more if change.mean > 1 else less
-            unit, comparison = "%", f"{size} % {direction}"
+            unit, comparison = "%", f"{size} % {direction} than {other}"
         else:
             size, low, high = (number(ratio, 2) for ratio in (change.mean, change.low, change.high))
             # such as "twice as fast"
             multiple = MULTIPLE_WORDS.get(size, f"{size} times")
-            unit, comparison = "times", f"{multiple} {as_much}"
+            unit, comparison = "times", f"{multiple} {as_much} as {other}"
         if low == high:  # Rounded, the ends of the interval are the same text.
             return f"{comparison} ({self.basis})"
-        return f"{comparison} ({low} to {high} {unit}, {self.basis})"
+        return f"{comparison} ({self.interval_name} {low} to {high} {unit}, {self.basis})"
 
     @property
     def sizes_in_percent(self) -> tuple[str, str, str]:

@@ -139,9 +139,17 @@ class Metric(NamedTuple):
 
         Of a time, the name comes first, as in "TTFT p99 20 ms".
         """
+        return self.labeled(self.text(value))
+
+    def labeled(self, figures: str) -> str:
+        """Return figures as text with the label, before its unit."""
         if self.is_time:
-            return f"{self.label.removesuffix(', ms')} {self.text(value)} ms"
-        return f"{self.text(value)} {self.label}"
+            return f"{self.label.removesuffix(', ms')} {figures} ms"
+        return f"{figures} {self.label}"
+
+    def against(self, value: Measured, other: Measured) -> str:
+        """Return two values with the label, as in "914 against 988 output tokens/s" or "TTFT p99 20 against 25 ms"."""
+        return self.labeled(f"{self.text(value)} against {self.text(other)}")
 
     @property
     def words(self) -> tuple[str, str, str]:

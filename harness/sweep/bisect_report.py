@@ -246,9 +246,9 @@ def finding_lines(findings: BisectFindings, folder: Path) -> Iterator[Line]:
     for row in report.rows:
         if row.left_out:
             yield Line("left out", row.left_out, "careful")
-    # A look is a judgement of the results so far, after which the search goes on.
+    # The results are judged after each step, and then the search goes on.
     coverage_percent = 100 * (1 - report.state.error_rate)
-    yield Line("interval", f"of {coverage_percent:g} % at each look, for all verdicts together")
+    yield Line("interval", f"{coverage_percent:g} % for all verdicts together, each time the results are judged")
     yield caution_line(report.state.note)
     yield from command_lines(findings, folder)
 

@@ -92,13 +92,13 @@ class Crew:
                 style="yellow",
             )
 
-    def watch(self, last_line: str) -> bool:
-        """Show the last line that a run printed, and return whether to end the run.
+    def watch(self, last_stage: str) -> bool:
+        """Show the stage that a run printed last, and return whether to end the run.
 
         The run is to be ended if the time limit of the sweep is over, which is noted, or if all lanes are told to stop.
         """
         with self.lock:
-            self.display.tick(note=last_line)
+            self.display.tick(note=last_stage)
             is_late = self.state.is_late()
             if is_late:
                 self.state.out_of_time = True

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -29,7 +30,8 @@ MLFLOW_URI = "MLFLOW_TRACKING_URI"  # the sweep itself sends its runs to MLflow
 MEMORY_WAIT_S = 60.0  # the longest wait until a run's GPU memory is free again
 MEMORY_SLACK = 2**30  # bytes that may stay in use
 RunKey = tuple[str, int, bool, str]  # the identity of a run: experiment, round, whether at full length, place
-SCREEN_END_BYTES = 2000  # bytes at the end of a screen file in which its last line is looked for
+SCREEN_END_BYTES = 2000  # bytes at the end of a screen file in which its last lines are looked for
+TIMED_LINE = re.compile(r"\d\d:\d\d:\d\d (.+)")  # a line of a run's screen that begins with the time of day
 
 
 @dataclass(frozen=True)
@@ -181,13 +183,13 @@ class Job(NamedTuple):
         return self.item.name
 
 
-Watch = Callable[[str], bool | None]  # gets the last line that a run printed, and tells whether to end the run
+Watch = Callable[[str], bool | None]  # gets the stage that a run printed last, and tells whether to end the run
 
 
 def run_experiment(job: Job, lane: Lane, watch: Watch, place: Path, timeout: float, lock: int) -> ExperimentRecord:
     """Run a job by run.py in a folder below `place`, for at most `timeout` seconds, and return its record.
 
-    `watch` gets the last printed line and tells whether to end the run. run.py inherits the file descriptor `lock`, so
+    `watch` gets the stage printed last and tells whether to end the run. run.py inherits the file descriptor `lock`, so
     a sweep stays locked as long as one of its runs lives.
     """
     # Runs at full length, and runs on the GPUs of different lanes, have folders of their own.
@@ -264,12 +266,12 @@ def watch_run(
 ) -> Literal["timeout", "interrupted"] | None:
     """Wait until run.py ends by itself and return None, or end it at the time `until` and return "timeout".
 
-    `watch` gets the last line of the screen file twice a second, and returns True to end run.py. `until` is on the
+    `watch` gets the last stage of the screen file twice a second, and returns True to end run.py. `until` is on the
     monotonic clock.
     """
     try:
         while process.poll() is None and time.monotonic() < until:
-            if watch(last_line(screen)):
+            if watch(last_stage(screen)):
                 return "interrupted"
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(0.5)  # until the next look at the screen, or less if run.py ends meanwhile
@@ -318,18 +320,35 @@ def wait_for_gpu_memory(record: ExperimentRecord, before: int, lane: Lane) -> Ex
     return record
 
 
+def last_lines(path: Path) -> list[str]:
+    """Return the last lines of text in a file; empty if there is no text."""
+    with path.open("rb") as file:
+        # The file may be long, so only its end is read.
+        file.seek(max(0, path.stat().st_size - SCREEN_END_BYTES))
+        return file.read().decode(errors="replace").rstrip().splitlines()
+
+
 def last_line(path: Path) -> str:
     """Return the last line of text in a file, without the "error: " with which an error begins.
 
     Empty if there is no text.
     """
-    with path.open("rb") as file:
-        # The file may be long, so only its end is read.
-        file.seek(max(0, path.stat().st_size - SCREEN_END_BYTES))
-        lines = file.read().decode(errors="replace").rstrip().splitlines()
+    lines = last_lines(path)
     if not lines:
         return ""
     return lines[-1].strip().removeprefix("error: ")
+
+
+def last_stage(path: Path) -> str:
+    """Return the last line of a run's screen that begins with the time of day, without this time.
+
+    It has the stage of the run and how far that has come. Empty if there is no such line.
+    """
+    for line in reversed(last_lines(path)):
+        timed_line = TIMED_LINE.fullmatch(line)
+        if timed_line:
+            return timed_line[1]
+    return ""
 
 
 def outcome_of(run: Path | None) -> ExperimentOutcome:

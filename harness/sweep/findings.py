@@ -16,7 +16,7 @@ from harness.core.given_values import flag_name
 from harness.core.progress import clock
 from harness.report import answer_comparison, regression, subject
 from harness.report.regression import Condition, Judgement
-from harness.results.change import ASSUMED_SCATTER, FEWEST_PAIRS, Change
+from harness.results.change import ASSUMPTION_TEXT, FEWEST_PAIRS, Change
 from harness.results.metrics import METRIC_BY_NAME, Metric
 from harness.results.round_changes import changes_by_rounds
 from harness.sweep.experiment import State
@@ -45,7 +45,7 @@ EFFECT_REMARKS: dict[Effect, tuple[str, Tone]] = {  # the words of a line after 
     "helped": ("", "good"),
     "no difference": ("", ""),
     "hurt": ("", "bad"),
-    "unclear": (": more rounds would tell", "unknown"),
+    "unclear": (": run more rounds", "unknown"),  # the flag for it depends on the command
     "busy machine": (" while the machine was busy: do not publish", "careful"),
     "too short": (f" in tests under {BRIEF_TEST_S:g} s: measure for longer", "unknown"),
 }
@@ -185,7 +185,7 @@ class SweepReport:
         if not result.base:
             return "the baseline's speed does not count"
         if work_differences(result.experiment, result.base.experiment):
-            return "its work is not the baseline's"
+            return "it does different work from the baseline"
         if result.experiment.has_fixed_rate and metric.is_decided_by_rate:
             return CONFIGURED_RATE
         is_busy = bool(result.background_load)
@@ -264,7 +264,9 @@ def finding_text(report: SweepReport) -> str:
         return "every experiment was sent the same rate: compare TTFT and TPOT, not speeds"
     other_work = list(other_work_lines(report, base))
     if other_work:
-        return f"nothing could be compared: {plural(len(other_work), 'experiment')} did other work than the baseline"
+        return (
+            f"nothing could be compared: {plural(len(other_work), 'experiment')} did different work from the baseline"
+        )
     return "no change was measured"
 
 
@@ -292,13 +294,13 @@ def best_change(judged: Results) -> str:
 
 
 def change_sentence(result: ExperimentResult, verb: str) -> str:
-    """Return a sentence on the change of an experiment against the baseline: "<name> <verb> <change>", then both means.
+    """Return a sentence on the change of an experiment from the baseline: "<name> <verb> <change>", then both means.
 
     If the change has no interval, the verb is always "is"; if it is doubtful, it is "was". Both texts lack the means.
     """
     assert result.change and result.base
     metric = result.metric
-    change = result.change.describe(metric)
+    change = result.change.describe(metric, "the baseline")
     if not result.change.has_interval:
         return f"{result.name} is {change}"
     if result.doubt:
@@ -306,26 +308,52 @@ def change_sentence(result: ExperimentResult, verb: str) -> str:
         return f"{result.name} was {change}{remark}"
     pairs = result.values(metric)  # each with the baseline's value and the experiment's
     befores, afters = zip(*pairs, strict=True)
-    return f"{result.name} {verb} {change}: {metric.with_unit(mean(afters))}; baseline {number(mean(befores))}"
+    return f"{result.name} {verb} {change}: {metric.against(mean(afters), mean(befores))}"
 
 
 def sweep_subject(report: SweepReport) -> str:
-    """Return the sweep's name, the number of its experiments with their time, and what all of its runs have in common.
+    """Return the sweep's name, how many of its experiments ran in what time, and what all of its runs have in common.
 
     Runs may share their scenario, model and machine. A comparison of servers names no server here.
     """
     state = report.state
-    names = {record.experiment for record in state.records if record.seconds}
-    seconds = sum(record.seconds for record in state.records)
     subjects = []
     for result in report.rows:
         subjects += [run.about for run in result.complete if run.about]
     if state.sweep.is_of_servers:
         subjects = [about[:-1] for about in subjects]  # The last part is the server, which has its own line.
-    parts = [f'Sweep "{state.sweep.name}"', f"{plural(len(names), 'experiment')} in {clock(seconds)}"]
+    parts = [f'Sweep "{state.sweep.name}"', run_count(report)]
     if subjects:
         parts += subject.common_parts(subjects)
     return ", ".join(parts)
+
+
+def run_count(report: SweepReport) -> str:
+    """Return how many experiments of the sweep ran in what time, how many were skipped, and how many were not begun."""
+    state = report.state
+    ran = {record.experiment for record in state.records if record.seconds or record.status == "complete"}
+    time_text = clock(sum(record.seconds for record in state.records))
+    if state.bisection:  # Its experiments follow from each other, so no number of them was planned.
+        return f"{plural(len(ran), 'experiment')} in {time_text}"
+    items = [*state.sweep.experiments]
+    if state.capped:
+        items.append(state.capped)
+    skipped = {record.experiment for record in state.records if record.status == "skipped"} - ran
+    verb = "tested" if state.sweep.is_of_servers else "run"
+    texts = [f"{experiments_text(len(items), state.sweep.is_of_servers)}: {len(ran)} {verb} in {time_text}"]
+    if skipped:
+        texts.append(f"{len(skipped)} skipped")
+    not_begun = len(items) - len(ran) - len(skipped)
+    if not_begun:
+        texts.append(f"{not_begun} not {verb}")
+    return ", ".join(texts)
+
+
+def experiments_text(count: int, is_of_servers: bool) -> str:
+    """Return in words how many experiments there are, the baseline among them."""
+    if is_of_servers:
+        return plural(count, "server")
+    return f"baseline and {plural(count - 1, 'change')}"
 
 
 def finding_lines(report: SweepReport) -> Iterator[Line]:
@@ -353,26 +381,36 @@ def finding_lines(report: SweepReport) -> Iterator[Line]:
         yield caution_line(SHARING_NOTE)
     yield from unfinished_lines(report)
     if any(result.change for result in report.rows):
-        scatter = f"fewer than {FEWEST_PAIRS} pairs are taken to scatter by {100 * ASSUMED_SCATTER:g} %"
-        yield Line("interval", f"of {100 * (1 - state.error_rate):g} % for all verdicts together; {scatter}")
+        percent = f"{100 * (1 - state.error_rate):g} %"
+        scatter = f"with fewer than {FEWEST_PAIRS} pairs of runs, {ASSUMPTION_TEXT}"
+        yield Line("interval", f"{percent} for all verdicts together{look_text(state)}; {scatter}")
     if state.note:
         yield caution_line(state.note)
 
 
+def look_text(state: State) -> str:
+    """Return in words after a figure that it is for each time a sweep judges its results; empty if it does so once."""
+    return ", each time the results are judged" if state.within else ""
+
+
 def effect_lines(report: SweepReport) -> Iterator[Line]:
     """Yield a line for each effect that an experiment has, and a line on how many changes were compared, if several."""
-    for effect, (remark, tone) in EFFECT_REMARKS.items():
+    is_of_servers = report.state.sweep.is_of_servers
+    flags = "--rounds or --repeat" if is_of_servers else "--repeat"  # `compare` has the first, sweep.py the other
+    for effect, (effect_remark, tone) in EFFECT_REMARKS.items():
         changes = []
         for result in report.judged:
             if result.effect == effect and result.gain:
                 changes.append(f"{result.name} {result.gain.signed}")
+        remark = f"{effect_remark} ({flags})" if effect == "unclear" else effect_remark
         if changes:
             yield Line(effect, f"{first_of(changes, MOST_NAMES)}{remark}", tone)
     count = sum(bool(result.change) for result in report.rows)
     if count > 1:
-        chance = 100 * report.state.error_rate
-        certainty = f"chance alone helps or hurts any in {chance:g} % of such sweeps at most (Holm)"
-        yield Line("compared", f"{count} with the baseline; {certainty}")
+        compared = plural(count, "server" if is_of_servers else "change")
+        chance = f"at most {100 * report.state.error_rate:g} %{look_text(report.state)}"
+        certainty = f"the chance that any of them looks better or worse by luck alone is {chance} (Holm)"
+        yield Line("compared", f"{compared} with the baseline; {certainty}")
 
 
 def other_work_lines(report: SweepReport, base: ExperimentResult) -> Iterator[Line]:
@@ -382,7 +420,7 @@ def other_work_lines(report: SweepReport, base: ExperimentResult) -> Iterator[Li
     for result in report.rows:
         flags = [flag_name(reason.name) for reason in work_differences(result.experiment, base.experiment)]
         if result.figure and flags:
-            text = f"{result.name}: its work is not the baseline's ({', '.join(flags)})"
+            text = f"{result.name}: it does different work from the baseline ({', '.join(flags)})"
             yield Line("not compared", text, "careful")
 
 
@@ -390,6 +428,8 @@ def uneven_work_lines(report: SweepReport) -> Iterator[Line]:
     """Yield a line that names the experiments whose runs made clearly different numbers of tokens; none without any."""
     names = []
     for result in report.rows:
+        if result.base and work_differences(result.experiment, result.base.experiment):
+            continue  # It is not compared: different work may well have other tokens.
         # These are the runs of the experiment and those of the baseline that it is compared with.
         runs = result.compared_runs or result.runs
         tokens = [run.output_tokens for run in runs if run.output_tokens]
@@ -399,8 +439,9 @@ def uneven_work_lines(report: SweepReport) -> Iterator[Line]:
             names.append(result.name)
     if names:
         text = (
-            f"the tests of {first_of(names, MOST_NAMES)} made different numbers of tokens, and a longer test may be "
-            "faster for that reason alone: set offline_expected_qps, or take more samples"
+            f"the compared tests of {first_of(names, MOST_NAMES)} produced different numbers of output tokens, and a "
+            "longer test can show more tokens/s just because it is longer: set offline_expected_qps, or use more "
+            "samples"
         )
         yield caution_line(text)
 
@@ -474,7 +515,7 @@ def server_lines(report: SweepReport) -> Iterator[Line]:
             if result.background_load:
                 # Beside other programs, few pairs of tests do not show the scatter: the change gets no interval.
                 change = change.on_busy_machine()
-            yield Line(TAIL_METRIC.label, f"{result.name} {change.describe(TAIL_METRIC)}")
+            yield Line(TAIL_METRIC.label, f"{result.name} is {change.describe(TAIL_METRIC, 'the baseline')}")
     for name, answers in report.compared_answers.items():
         yield Line("answers", f"{name}: {answers.words}", answers.tone)
 
@@ -492,7 +533,7 @@ def accuracy_lines(report: SweepReport) -> Iterator[Line]:
         losses = [f"{result.name} ({score_loss(result, report.baseline)})" for result in unsafe]
         text = ", ".join(losses)
         if report.is_timed:
-            text += ", whatever the speed"
+            text += ": its speed does not count" if len(unsafe) == 1 else ": their speeds do not count"
         yield Line("unsafe", text, "bad")
     if report.same_answers and not report.state.sweep.is_of_servers:  # Servers have lines on their answers already.
         yield Line("accuracy", f"the same answers as the baseline's: {', '.join(report.same_answers)}", "good")

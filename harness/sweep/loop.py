@@ -25,7 +25,7 @@ from harness.runner import doctor, tracking
 from harness.runs import ending
 from harness.runs.history import point_latest
 from harness.runs.run_folder import RunFolder, now, open_run
-from harness.sweep import bisect_report, report
+from harness.sweep import bisect_report, findings, report
 from harness.sweep.bisect import BisectState
 from harness.sweep.bisection import Bisection
 from harness.sweep.crew import Crew, Runner
@@ -44,7 +44,7 @@ def run_sweep(state: SweepState, lanes: Sequence[Lane], display: Display, runner
     `runner` replaces the one that starts run.py. Raises BenchmarkError if the sweep fails.
     """
     folder, options = state.folder, state.options
-    size = f"{len(state.chosen)} configurations, {plural(options.repeat, 'round')}"
+    size = f"{chosen_text(state)}, {plural(options.repeat, 'round')}"
     if options.alternate:
         size += ", every second one backwards"
     display.say(f"{state.kept.sweep.name}: {size} -> {folder.path}")
@@ -62,6 +62,17 @@ def run_sweep(state: SweepState, lanes: Sequence[Lane], display: Display, runner
             raise failure_of(state, error) from None
         except OSError as error:
             raise failure_of(state, BenchmarkError(f"{folder.path}: {system_reason(error)}.")) from None
+
+
+def chosen_text(state: SweepState) -> str:
+    """Return in words how many experiments are to be run, and how many of them will be skipped."""
+    if state.kept.bisection:
+        return plural(len(state.chosen), "configuration")
+    text = findings.experiments_text(len(state.chosen), state.kept.sweep.is_of_servers)
+    skipped_count = sum(item.name in state.skipped for item in state.chosen)
+    if skipped_count:
+        text += f" ({skipped_count} of them will be skipped)"
+    return text
 
 
 def run_until_interrupted(state: SweepState, crew: Crew, lanes: Sequence[Lane]) -> bool:

@@ -71,7 +71,7 @@ def speedup_bars(results: Results) -> Bars:
         rows.append(bar)
     label = "speed, baseline = 1"
     if has_unusable(results):
-        label += "; red: not usable"
+        label += "; red: does not count"
     return Bars("Speed against the baseline", label, rows, lines=[1.0])
 
 
@@ -169,7 +169,7 @@ def has_unusable(results: Results) -> bool:
 def title_with_key(title: str, results: Results, has_hollow: bool) -> str:
     """Return the title of a panel with what crosses mean, if it has any, and hollow marks, if `has_hollow` says so."""
     if has_unusable(results):
-        title += "; crosses: not usable"
+        title += "; crosses: do not count"
     if has_hollow:
         title += f"; {HOLLOW_NOTE}"
     return title

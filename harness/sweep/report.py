@@ -1,5 +1,6 @@
 """The report of a sweep, made from its sweep.json: table, findings in words, plots, report.md and report.html."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import partial
 from operator import attrgetter
@@ -15,6 +16,7 @@ from harness.core.markdown import MarkdownText, code_text, escape_text
 from harness.core.tables import Table, TableColumn
 from harness.report import answer_comparison, page, regression, subject
 from harness.results.benchmark_run import facts_of
+from harness.results.change import FEWEST_PAIRS
 from harness.results.metrics import Metric, metrics_of
 from harness.runs import own_files
 from harness.runs.run_folder import TEST_FOLDERS, ended_early
@@ -150,15 +152,18 @@ def report_sections(
     yield Section("About", "how it was measured", [*about_lines(report)])
     if report.rows:
         table = experiment_table(report.rows, report.score_judgements, report.same_answers)
-        yield Section("All experiments", plural(len(report.rows), "experiment"), [table, SAFETY_NOTE])
+        outcome = plural(len(report.rows), "experiment")
+        if not state.bisection:
+            outcome = findings.experiments_text(len(report.rows), state.sweep.is_of_servers)
+        yield Section("All experiments", outcome, [table, safety_note(report)])
     if report.finalists:
         # Answers are only compared in the rounds of the sweep, so there are no judgements on those at full length.
         table = experiment_table(report.finalists, judgements={})
         yield Section("At full length", plural(len(report.finalists), "experiment"), [table, SAFETY_NOTE])
     rows = [run_row(record, deviations_by_run.get(record.run or "", [])) for record in state.records]
     runs = Table(["experiment", "round", "outcome", "seconds", "folder"], rows)
-    statuses = [record.status for record in state.records]
-    yield Section("Runs", f"{plural(len(statuses), 'run')}, {statuses.count('complete')} complete", [runs])
+    status_counts = Counter(record.status for record in state.records)
+    yield Section("Runs", ", ".join(f"{count} {status}" for status, count in status_counts.items()), [runs])
     gpus = ", ".join(system.gpus) or "no GPU"
     machine = f"{gpus}; {system.cpu}, {system.cores} cores; {name_value_text(system.packages)}"
     data = MarkdownText(f"{escape_text(machine)}. Started {state.started}; all data: [sweep.json](sweep.json).")
@@ -174,7 +179,7 @@ def run_row(record: ExperimentRecord, reasons: Sequence[str]) -> list[object]:
     round_name = "full length" if record.final else record.number
     outcome = joined_text(": ", record.status, record.reason)
     if reasons:
-        outcome += f" (not comparable: {'; '.join(reasons)})"
+        outcome += f" (not comparable with MLPerf: {'; '.join(reasons)})"
     link = "–"
     if record.run:
         link = MarkdownText(f"[{record.run.rpartition('/')[2]}]({record.run}/report.md)")
@@ -182,26 +187,35 @@ def run_row(record: ExperimentRecord, reasons: Sequence[str]) -> list[object]:
 
 
 SAFETY_NOTE = (
-    "SAFE: the accuracy gate passes; UNSAFE: it fails, so the speed does not count; INCONCLUSIVE: too few samples to "
-    'decide; against the baseline on the same samples an experiment "holds" if it loses at most 1 % of the score, by '
-    "the whole 95 % interval."
+    "SAFE: the accuracy gate passed. UNSAFE: it failed, so the speed does not count. INCONCLUSIVE: too few samples to "
+    "decide."
 )
+SCORE_NOTE = (
+    'Compared with the baseline on the same samples, a score "holds" if its whole 95 % interval is within a loss of '
+    '1 % of the baseline\'s score, and is "lost" if the whole interval is beyond it.'
+)
+
+
+def safety_note(report: SweepReport) -> str:
+    """Return what the words about accuracy in the table of experiments mean, as far as they are used there."""
+    return f"{SAFETY_NOTE} {SCORE_NOTE}" if report.score_judgements else SAFETY_NOTE
 
 
 def about_lines(report: SweepReport) -> Iterator[str]:
     """Yield what the sweep is for, if its file says so, and how many rounds its changes rest on.
 
-    With few rounds, the text says how to see the scatter.
+    With few rounds, the text says how to measure the variation from run to run.
     """
     if report.state.sweep.about:
         yield report.state.sweep.about
     rounds = max((record.number for record in report.state.records), default=0)
+    place = " on the same node and GPU" if any(record.place for record in report.state.records) else ""
     text = (
-        f"{plural(rounds, 'round')}; a change is the mean over the rounds, each against the baseline of the same round "
-        "and GPU."
+        f"{plural(rounds, 'round')}. Each change in % is the mean over the rounds; in each round, an experiment is "
+        f"compared with the baseline of the same round{place}."
     )
-    if rounds < 3:
-        text += " `--repeat 3` shows the scatter."
+    if rounds < FEWEST_PAIRS and not report.state.sweep.is_of_servers:
+        text += f" Use `--repeat {FEWEST_PAIRS}` to measure the variation from run to run."
     yield MarkdownText(text)
 
 
@@ -232,7 +246,7 @@ def experiment_table(
     for metric in metrics_of("sweep"):
         if any(metric.name in result.numbers for result in results):
             columns[metric.label] = partial(metric_text, metric=metric, base=base)
-    columns |= {"LoadGen": validity_text, "accuracy": accuracy, "bound by": bound_text}
+    columns |= {"LoadGen": validity_text, "accuracy": accuracy, "bottleneck": bound_text}
     return Table.from_items(results, columns)
 
 
@@ -294,7 +308,7 @@ def metric_text(result: ExperimentResult, metric: Metric, base: ExperimentResult
     if figure is None:
         return "–"
     if metric is SPEED_METRIC and not result.is_usable:
-        return f"~~{number(figure)}~~ not usable"
+        return f"~~{number(figure)}~~ does not count"
     if base and metric.name in SCORES and result.name != BASELINE:
         base_figure = base.numbers.get(metric.name)
         if base_figure is not None:
@@ -302,7 +316,12 @@ def metric_text(result: ExperimentResult, metric: Metric, base: ExperimentResult
     return number(figure)
 
 
-ROW_HEAD = (*(metric.short for metric in metrics_of("sweep row")), "seconds", "experiment")
+def row_title(metric: Metric) -> str:
+    """Return the title of a metric's column in the rows of finished runs."""
+    return "output tok/s" if metric is SPEED_METRIC else metric.short
+
+
+ROW_HEAD = (*map(row_title, metrics_of("sweep row")), "seconds", "experiment")
 
 
 def record_cells(label: str, record: ExperimentRecord) -> list[str]:
@@ -326,9 +345,9 @@ def verdict_text(run: ExperimentOutcome) -> str:
     """
     texts = []
     if run.verdict:
-        texts.append(GATE_WORDS[run.verdict])
+        texts.append(f"accuracy {GATE_WORDS[run.verdict]}")
     if run.valid is False:
-        texts.append("INVALID")
+        texts.append("LoadGen INVALID")
     estimate = run.values.get(ESTIMATE_METRIC.name)
     if estimate:
         texts.append(f"about {number(estimate)} queries/s")

@@ -12,8 +12,10 @@ import pytest
 from harness.core import files
 from harness.core.errors import UsageError
 from harness.core.formatting import number
+from harness.core.statistics import PairedChange
 from harness.report import compare, compare_page, compare_picture, load_pictures, regression
 from harness.report import report as rendering
+from harness.report.answer_comparison import AnswerPair, Divergence
 from harness.results import metrics
 from harness.runs.run_folder import RunFolder
 from tests.conftest import ROOT, called, tells
@@ -98,7 +100,7 @@ def test_the_loads_of_two_curves_stand_under_each_other(
         example_runs.levels(tmp_path / name, probes)
         rendering.build_report(tmp_path / name)
     page = example_runs.side_by_side(compare.load_runs([tmp_path / "a", tmp_path / "b"])[0])
-    assert tells(page.splitlines()[0], "b ", quicker)
+    assert tells(page.splitlines()[0], "B ", quicker)
     cells = [line.split(" | ")[:4] for line in page.splitlines() if any(f" {each} | " in line for each in unit)]
     low, high = ("within", "within") if "concurrency" in flags else ("VALID", "INVALID")  # of one's own limits
     assert cells == [
@@ -111,6 +113,7 @@ def test_what_a_comparison_rests_on_stands_in_it(tmp_path: Path) -> None:
     example_runs.rendered(tmp_path / "a", price_per_hour=1.0)
     example_runs.rendered(tmp_path / "b", price_per_hour=10.0, max_new_tokens=16)
     page = example_runs.side_by_side(compare.load_runs([tmp_path / "a", tmp_path / "b"])[0])
+    assert "currency of --price-per-hour" in page
     assert "| price_per_hour | 1.0 | 10.0 |" in page and "| max_new_tokens | 128 | 16 |" in page
 
 
@@ -147,10 +150,11 @@ def test_many_runs_are_one_table_and_a_csv_file(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert f"left out: {tmp_path / 'mmlu'}: no config.json" in done.stderr
     assert (tmp_path / "all.png").read_bytes().startswith(b"\x89PNG")
-    assert done.stdout.startswith("# 20260131-a is not clearly faster or slower: +0 % ")
-    table = done.stdout[done.stdout.index("| of a run | A: ") :]
+    assert done.stdout.startswith("# A is not clearly faster or slower than B: +0 % ")
+    table = done.stdout[done.stdout.index("| setting or metric | A: ") :]
     rows = [line for line in table.splitlines() if line.startswith("|")]
-    assert rows[0] == "| of a run | A: 20260131-a | B: 20260131-b | C: 20260131-c |"
+    heads = "| A: 20260131-a | B: 20260131-b (ratio to A) | C: 20260131-c (ratio to A) |"
+    assert rows[0] == f"| setting or metric {heads}"
     assert "| GPU | 2x NVIDIA H200 | 2x NVIDIA H200 | 2x NVIDIA H200 |" in rows
     assert "| output tokens/s | 1,024 | 1,024 (1.000) | 1,024 (1.000) |" in rows
     assert len({row.count("|") for row in rows}) == 1
@@ -170,9 +174,8 @@ def test_the_one_of_several_that_differs_does_not_decide(tmp_path: Path, odd: st
         example_runs.rendered(tmp_path / name, **({"max_new_tokens": 64} if name == odd else {}))
     runs, _ = compare.load_runs([tmp_path / name for name in "abc"])
     found, (start, other) = compare_page.document(runs), "abc".replace(odd, "")
-    assert tells(
-        found.title, f"{other} is not clearly faster", f"one run of each: 1,024 output tokens/s; {start} 1,024"
-    )
+    assert tells(found.title, f"{other.upper()} is not clearly faster", f"than {start.upper()}: ")
+    assert found.title.endswith(": 1,024 against 1,024 output tokens/s")
     (line,) = [line.text for line in found.lines if line.label == "not comparable"]
     assert line.startswith(f"{start.upper()} and {odd.upper()}: other work (--max-new-tokens)"), line
     (row,) = [row for row in compare_page.table(runs).rows if row[0] == "output tokens/s"]
@@ -182,7 +185,8 @@ def test_the_one_of_several_that_differs_does_not_decide(tmp_path: Path, odd: st
 def test_numbers_of_a_comparison_are_rounded_as_on_a_page() -> None:
     speed, steady = (metrics.METRIC_BY_NAME[name] for name in ("tokens_per_sec", "steady_tokens_per_sec"))
     assert [speed.text(value) for value in (96234.6, 24.4384)] == ["96,235", "24.44"]
-    assert steady.label == f"{speed.label} without ramp and drain"
+    assert steady.label.startswith(f"{speed.label} without ")
+    assert speed.against(914.0, 988.0) == "914 against 988 output tokens/s"
 
 
 @pytest.mark.parametrize(
@@ -245,6 +249,28 @@ def test_the_second_run_is_held_against_the_first(tmp_path: Path) -> None:
         assert found.verdict == verdict, (text, found)
 
 
+@pytest.mark.parametrize(
+    ("samples", "few", "differ", "said"),
+    [
+        (256, True, False, ("All answers are equal.", "1.17 %", "3 / 256")),
+        (20, True, True, ("samples are few", "15 %", "3 / 20")),
+        (2, True, False, ("100 %",)),
+        (256, True, True, ("fewer than 10 samples", "1.17 %")),
+        (256, False, True, ()),
+    ],
+)
+def test_an_interval_that_allows_for_unseen_changes_says_so(
+    samples: int, few: bool, differ: bool, said: tuple[str, ...]
+) -> None:
+    score = PairedChange(40.0, 40.0, -1.2, 1.2, few)
+    divergence = Divergence(0, 10, 3, "7", "8", 40.0, 41.0)
+    answers = AnswerPair(samples, {"rouge1": score}, same_splitter=True, differing=[divergence] * differ)
+    notes = [
+        block for block in compare_page.score_blocks(answers) if isinstance(block, str) and "rule of three" in block
+    ]
+    assert len(notes) == bool(said) and all(tells(note, *said) for note in notes)
+
+
 def test_of_several_runs_the_fastest_is_held_against_the_first_or_the_next(tmp_path: Path) -> None:
     for name, speed in {"A": 1000, "B": 1300, "C": 800}.items():
         example_runs.run(folder := tmp_path / name)
@@ -253,11 +279,12 @@ def test_of_several_runs_the_fastest_is_held_against_the_first_or_the_next(tmp_p
         rendering.build_report(folder)
     runs = {name: compare.read_run(tmp_path / name) for name in "ABC"}
     titles = {
-        order: compare_page.speed_finding([runs[name] for name in order]).text for order in ("ABC", "CAB", "BAC", "BCA")
+        order: compare_page.speed_finding([(name, runs[name]) for name in order]).text
+        for order in ("ABC", "CAB", "BAC", "BCA")
     }
-    assert tells(titles["ABC"], "B is 30 % faster", "1,300 output tokens/s; A 1,000")
-    assert tells(titles["CAB"], "B is 63 % faster", "1,300 output tokens/s; C 800")
-    assert titles["BAC"] == titles["BCA"] and tells(titles["BAC"], "B is 30 % faster", "; A 1,000")
+    assert tells(titles["ABC"], "B is 30 % faster than A", "1,300 against 1,000 output tokens/s")
+    assert tells(titles["CAB"], "B is 63 % faster than C", "1,300 against 800 output tokens/s")
+    assert titles["BAC"] == titles["BCA"] and tells(titles["BAC"], "B is 30 % faster than A")
 
 
 def test_runs_of_one_label_on_two_machines_are_two_sides(tmp_path: Path) -> None:
@@ -265,8 +292,9 @@ def test_runs_of_one_label_on_two_machines_are_two_sides(tmp_path: Path) -> None
     run = compare.read_run(tmp_path / "a")
     system = run.summary.system.model_copy(update={"gpus": ["NVIDIA H200"]})
     other = run._replace(summary=run.summary.model_copy(update={"system": system}))
-    assert tells(compare_page.speed_finding([run, other]).text, "H200: night is not clearly", "; a CPU: night 1,024")
-    assert tells(compare_page.speed_finding([run, run, other]).text, "H200: night is", "2 and 1 runs")
+    two, three = compare.lettered([run, other]), compare.lettered([run, run, other])
+    assert tells(compare_page.speed_finding(two).text, "B is not clearly", " than A: ")
+    assert tells(compare_page.speed_finding(three).text, "H200: night is", "than a CPU: night: ", "2 and 1 runs")
 
 
 def with_label(folder: Path, label: str, others: list[str] | None = None) -> compare.ComparedRun:
@@ -292,7 +320,7 @@ def test_speeds_are_compared_without_the_accuracy_log(tmp_path: Path) -> None:
     (tmp_path / "b" / "Accuracy" / "mlperf_log_accuracy.json").unlink()
     runs = compare.load_runs([tmp_path / "a", tmp_path / "b"])[0]
     found = compare_page.document(runs)
-    assert tells(found.title, "equal within") or tells(found.title, "not clearly")
+    assert tells(found.title, "B is ", " A")
     assert [line.text for line in found.lines if line.label == "answers"] == [
         "not compared: other samples, or a run's answers are missing"
     ]
@@ -305,7 +333,7 @@ def test_where_a_speed_is_missing_the_title_says_so(tmp_path: Path) -> None:
     rendering.build_report(tmp_path / "b")
     runs = compare.load_runs([tmp_path / "a", tmp_path / "b"])[0]
     assert compare_page.document(runs).title == "NOT COMPARABLE: not both measured"
-    assert compare_page.speed_finding(runs).text == ""
+    assert compare_page.speed_finding(compare.lettered(runs)).text == ""
 
 
 def test_two_runs_of_accuracy_alone_have_their_answers_as_title(tmp_path: Path) -> None:
@@ -322,7 +350,8 @@ def test_a_time_in_a_title_has_its_unit(tmp_path: Path) -> None:
     for name in "ab":
         example_runs.rendered(tmp_path / name, scenario="singlestream")
     runs = [compare.read_run(tmp_path / name) for name in "ab"]
-    assert tells(compare_page.speed_finding(runs).text, ": latency p90 ", " ms; a ")
+    found = compare_page.speed_finding(compare.lettered(runs))
+    assert re.search(r": latency p90 (\d+) against \1 ms$", found.text)
 
 
 def test_many_curves_differ_in_colour_or_mark() -> None:

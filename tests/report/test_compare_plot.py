@@ -13,5 +13,6 @@ def run(label: str, *gpus: str) -> SimpleNamespace:
 
 def test_bars_of_several_machines_are_named_by_their_gpus() -> None:
     runs = [run("fp8", "NVIDIA H200"), run("fp8", *["NVIDIA L40S"] * 2), run("fp8")]
-    assert compare_picture.names_of_runs(runs) == ["H200: fp8", "2x L40S: fp8", "a CPU: fp8"]  # type: ignore[arg-type]
-    assert compare_picture.names_of_runs(runs[:1] * 2) == ["fp8 (1)", "fp8 (2)"]  # type: ignore[arg-type]
+    names = compare_picture.names_of_runs(runs)  # type: ignore[arg-type]
+    assert names == ["A: H200: fp8", "B: 2x L40S: fp8", "C: a CPU: fp8"]
+    assert compare_picture.names_of_runs(runs[:1] * 2) == ["A: fp8", "B: fp8"]  # type: ignore[arg-type]

@@ -267,8 +267,7 @@ def test_runs_in_a_row_are_a_range(letters: list[str], text: str) -> None:
 def test_what_many_runs_share_is_said_once(tmp_path: Path) -> None:
     busy = ["other programs used 1.2 of 2 CPU cores during the test"]
     runs = [run(tmp_path / f"{n}", others=busy if n not in (5, 6) else None) for n in range(10)]
-    named = [*zip(compare_page.run_letters(10), runs, strict=True)]
-    about_load = [text for text in compare_page.cautions(named) if "busy" in text]
+    about_load = [text for text in compare_page.cautions(compare.lettered(runs)) if "busy" in text]
     assert len(about_load) == 1 and about_load[0].endswith("A to E, H to J")
 
 
@@ -337,9 +336,7 @@ def test_the_figures_beside_a_change_have_its_ratio(tmp_path: Path) -> None:
     title = compare_page.document(compared).title
     change = Change.between(*speeds.values())
     assert f"{100 * (change.mean - 1):.3g} %" in title
-    shown = [
-        float(number.replace(",", "")) for number in re.findall(r"([\d,]+\.?\d*) output tokens/s; a ([\d,]+)", title)[0]
-    ]
+    shown = [float(number.replace(",", "")) for number in re.findall(r": ([\d,.]+) against ([\d,.]+) ", title)[0]]
     assert shown[0] / shown[1] == pytest.approx(change.mean, abs=0.002)
 
 
@@ -460,13 +457,13 @@ def test_a_comparison_says_what_differs_in_words(tmp_path: Path) -> None:
     a = run(tmp_path / "a", label="old")
     page = example_runs.side_by_side([a, run(tmp_path / "b")])
     assert "| differs | no setting and no version |" in page
-    assert page.startswith("# b is not clearly faster or slower: +0 % (-5.39 to +5.7 %), one run of each: 1,024 ")
+    assert page.startswith("# B is not clearly faster or slower than A: +0 % (95 % interval -5.39 to +5.7 %, ")
     page = example_runs.side_by_side(
         [a, run(tmp_path / "c", 512.0, ["others at work"], system=example_runs.SYSTEM | {"cores": 64})]
     )
     assert page.startswith("# NOT COMPARABLE: the machine was busy in B\n")
     (measured,) = (line for line in page.splitlines() if line.startswith("| measured |"))
-    assert tells(measured, "c is not known to be faster or slower: -50 %", ": 512 ", "; old 1,024: not reliable")
+    assert tells(measured, "B is not known to be faster or slower than A: -50 %", ": 512 ", " 1,024 ", ": not reliable")
     assert "| interval |" not in page
     assert "| careful | the machine was busy in B: others at work |" in page
     page = example_runs.side_by_side([a, run(tmp_path / "d", 512.0, system=example_runs.SYSTEM | {"cores": 64})])
@@ -505,7 +502,7 @@ def test_curves_of_several_runs_are_one_picture(tmp_path: Path) -> None:
         example_runs.note(RunFolder(tmp_path, name), probes=probes)
         rendering.build_report(folder)
         runs.append(compare.read_run(folder))
-    assert compare_picture.names_of_runs(runs) == ["datacenter-server (1)", "datacenter-server (2)", "night"]
+    assert compare_picture.names_of_runs(runs) == ["A: datacenter-server", "B: datacenter-server", "C: night"]
     curves = [panel for panel in compare_picture.panels(runs) if isinstance(panel, LinePanel)]
     assert [len({one.mark for one in panel.series} - {""}) for panel in curves] == [3, 3, 3]
     assert [panel.down.is_log for panel in curves] == [True, True, False]
@@ -533,7 +530,5 @@ def test_a_gate_with_a_busy_run_names_the_comparison(tmp_path: Path) -> None:
 def test_runs_of_a_label_are_compared_by_their_means(tmp_path: Path) -> None:
     speeds = {"a": ("before", 1000.0), "b": ("before", 1048.0), "c": ("after", 512.0), "d": ("after", 512.0)}
     runs = [run(tmp_path / name, speed, label=label) for name, (label, speed) in speeds.items()]
-    assert (
-        compare_page.speed_finding(runs).text
-        == "after is 50 % slower (33 to 63 %, 2 and 2 runs): 512 output tokens/s; before 1,024"
-    )
+    text = compare_page.speed_finding(compare.lettered(runs)).text
+    assert tells(text, "after is 50 % slower than before (95 % interval 33 to 63 %, 2 and 2 runs): 512 against 1,024 ")

@@ -18,22 +18,30 @@ SPEED, LATENCY, POWER = (METRIC_BY_NAME[name] for name in ("tokens_per_sec", "la
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (Change(1.19, 1.05, 1.25, "4 of 4 pairs"), "19 % faster (5 to 25 %, 4 of 4 pairs)"),
-        (Change(0.88, 0.846, 0.908, ONE_RUN_EACH), "12 % slower (9.2 to 15 %, one run of each)"),
-        (Change(3.0, 2.9, 3.1, ONE_RUN_EACH), "three times as fast (2.9 to 3.1 times, one run of each)"),
-        (Change(3.0, 2.98, 3.02, "8 and 8 runs"), "three times as fast (8 and 8 runs)"),
-        (Change(0.003, 0.002, 0.004, ONE_RUN_EACH), "0.003 times as fast (0.002 to 0.004 times, one run of each)"),
-        (Change(2000.0, 999.0, 4000.0, ONE_RUN_EACH), "2,000 times as fast (999 to 4,000 times, one run of each)"),
-        (Change(1.004, 0.995, 1.0123, "8 and 8 runs"), "equal within 1.2 % (8 and 8 runs)"),
-        (Change(1.004, 1.001, 1.007, "8 and 8 runs"), "equal within 0.7 % (8 and 8 runs)"),
+        (Change(1.19, 1.05, 1.25, "4 of 4 pairs"), "19 % faster than A (interval 5 to 25 %, 4 of 4 pairs)"),
+        (Change(0.88, 0.846, 0.908, ONE_RUN_EACH), "12 % slower than A (interval 9.2 to 15 %, one run of each)"),
+        (Change(3.0, 2.9, 3.1), "three times as fast as A (interval 2.9 to 3.1 times, one run of each)"),
+        (Change(3.0, 2.98, 3.02, "8 and 8 runs"), "three times as fast as A (8 and 8 runs)"),
+        (Change(0.003, 0.002, 0.004), "0.003 times as fast as A (interval 0.002 to 0.004 times, one run of each)"),
+        (Change(2000.0, 999.0, 4000.0), "2,000 times as fast as A (interval 999 to 4,000 times, one run of each)"),
+        (Change(1.004, 0.995, 1.0123, "8 and 8 runs"), "equal to A within 1.2 % (8 and 8 runs)"),
+        (Change(1.004, 1.001, 1.007, "8 and 8 runs"), "equal to A within 0.7 % (8 and 8 runs)"),
         (
-            Change(1.03, 0.976, 1.087, ONE_RUN_EACH),
-            "not clearly faster or slower: +3 % (-2.4 to +8.7 %), one run of each",
+            Change(1.03, 0.976, 1.087),
+            "not clearly faster or slower than A: +3 % (interval -2.4 to +8.7 %, one run of each)",
         ),
     ],
 )
 def test_a_change_in_words(change: Change, said: str) -> None:
-    assert change.describe(SPEED) == said
+    assert change.describe(SPEED, "A") == said
+
+
+def test_the_interval_of_finished_runs_is_called_by_its_size() -> None:
+    """It is of one metric alone. That of several experiments is joint, so it has no such size."""
+    alone, joint = Change.between([100.0], [120.0]), in_rounds(a=[1.2], b=[1.0])["a"]
+    assert "(95 % interval 14 to 27 %, " in alone.describe(SPEED, "A")
+    assert "(95 % interval " in Change.between([120.0], [100.0]).describe(LATENCY, "A")
+    assert "(interval " in joint.describe(SPEED, "A")
 
 
 @pytest.mark.parametrize("metric", [SPEED, LATENCY])
@@ -42,7 +50,7 @@ def test_few_runs_on_a_busy_machine_have_no_interval_and_no_direction(metric: Me
     change = Change.between([100.0, 104.0][:runs], [50.0, 52.0][:runs]).on_busy_machine()
     assert not change.has_interval
     assert change.verdict() == change.effect == change.speed_change(metric).effect == "unclear"
-    words = change.describe(metric)
+    words = change.describe(metric, "A")
     assert words.startswith("not known to be ") and "(" not in words and " to be" in words
     assert change.signed == "-50 %"
 
@@ -54,9 +62,9 @@ def test_runs_enough_on_a_busy_machine_keep_the_interval_that_they_show() -> Non
 
 def test_a_third_of_the_time_is_three_times_the_speed() -> None:
     change = Change.between([2.964], [0.988])
-    assert change.describe(LATENCY) == "three times as fast (2.8 to 3.2 times, one run of each)"
-    assert Change(1.5, 1.4, 1.6).describe(LATENCY) == "33 % slower (29 to 38 %, one run of each)"
-    assert Change(1.5, 1.4, 1.6).describe(POWER) == "50 % higher (40 to 60 %, one run of each)"
+    assert change.describe(LATENCY, "A").startswith("three times as fast as A (95 % interval 2.8 to 3.2 times, ")
+    assert Change(1.5, 1.4, 1.6).describe(LATENCY, "A").startswith("33 % slower than A (interval 29 to 38 %, ")
+    assert Change(1.5, 1.4, 1.6).describe(POWER, "A").startswith("50 % higher than A (interval 40 to 60 %, ")
 
 
 @pytest.mark.parametrize(

@@ -68,7 +68,7 @@ def test_the_best_estimate_is_capped_and_the_better_of_the_two_confirmed(tmp_pat
         tuple(experiment_result.experiment_rows(state)),
         tuple(experiment_result.experiment_rows(state, final=True)),
     )
-    assert tells(findings.finding_title(report), "capped helped:", "63 estimated queries/s; baseline 50")
+    assert tells(findings.finding_title(report), "capped helped:", "63 against 50 estimated queries/s")
     said = {line.label: line.text for line in findings.finding_lines(report)}
     assert tells(said["full length"], "capped: 7,552 output tokens/s at 59 queries/s")
     assert tells(said["estimates"], "nothing of them is VALID")

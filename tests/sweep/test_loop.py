@@ -205,6 +205,14 @@ def test_an_interruption_while_memory_is_waited_for_costs_no_record_and_no_repor
     assert "--resume" in (folder / "report.md").read_text() and (folder / "report.html").exists()
 
 
+def test_a_sweep_begins_with_how_many_it_runs(tmp_path: Path) -> None:
+    file_text = SHORT + "isolation:\n  - {name: a, set: {seed: 1}}\n  - {name: b, set: {seed: 2}}\n"
+    state = opened(sweep_file.load_sweep(written(tmp_path, file_text)), tmp_path)
+    assert loop.chosen_text(state) == "baseline and 2 changes"
+    state.skipped["b"] = "no such argument"
+    assert tells(loop.chosen_text(state), "baseline and 2 changes", "1 ", "skipped")
+
+
 @pytest.mark.parametrize(
     ("begun", "done", "message"),
     [

@@ -111,6 +111,21 @@ def test_a_failure_on_one_gpu_ends_the_others(tmp_path: Path) -> None:
 # The time limit, and what is worth most.
 
 
+@pytest.mark.parametrize(
+    ("screen", "stage"),
+    [
+        ("", ""),
+        ("demo, datacenter offline\n", ""),
+        ("08:28:27 accuracy test  0:15  62 %\n", "accuracy test  0:15  62 %"),
+        ("08:28:42 performance test\n         128 samples in about 16 s\n", "performance test"),
+        ("08:29:10 writing the report\n\n951.4 output tokens/s, accuracy PASS\n", "writing the report"),
+    ],
+)
+def test_the_stage_of_a_run_is_its_last_line_with_a_time_without_that(tmp_path: Path, screen: str, stage: str) -> None:
+    (tmp_path / "screen.txt").write_text(screen)
+    assert experiment.last_stage(tmp_path / "screen.txt") == stage
+
+
 def test_the_time_limit_leaves_the_least_valuable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [1000.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
