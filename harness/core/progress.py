@@ -198,7 +198,7 @@ def share_done(
 
     Before the first answer, only the samples are returned. The arguments are those of `progress_text`.
     """
-    samples_text = f"{counters.completed:,}/{total:,} answered"
+    samples_text = f"{counters.completed:,}/{total:,} done"
     if not (counters.completed and elapsed):
         return [samples_text]
     left_s = seconds_to_last_answer(counters, total, elapsed, rate or counters.completed / elapsed)
@@ -219,7 +219,7 @@ def progress_text(
     """
     figures = []
     if total and counters.issued > total:  # LoadGen sends more than was expected, and does not say how much more.
-        figures.append(f"{counters.completed:,} answered, {total:,} were expected")
+        figures.append(f"{counters.completed:,} done, {total:,} were expected")
     elif total or counters.issued:
         figures += share_done(counters, total or counters.issued, elapsed, least_s, rate)
     else:

@@ -127,7 +127,7 @@ def test_no_time_left_is_said_of_a_test_that_is_longer_than_expected() -> None:
     """LoadGen sent another pass of 13,368, and the screen said "0:02 left" for five minutes."""
     counters = Counters(issued=28_117, completed=28_082, tokens=3_600_000)
     text = progress_text(counters, 26_736, 632.0, rate=44.0)
-    assert "left" not in text and "%" not in text and "28,082 samples, 26,736 were expected" in text
+    assert "left" not in text and "%" not in text and "28,082 done, 26,736 were expected" in text
 
 
 def test_time_left_goes_by_the_recent_rate() -> None:

@@ -137,7 +137,7 @@ def test_a_failed_gate_begins_with_its_scores_and_where_the_worst_answers_are(tm
     files.write_json(folder / "Accuracy" / "rouge.json", kept.flat())
     rendering.build_report(folder)
     first = (folder / "report.html").read_text().partition("<section")[0]
-    assert f"{checks[0]['name']} 28.61 of 38.39" in first and "Accuracy/worst.md" in first
+    assert f"{checks[0]['name']} 28.61 (minimum 38.39)" in first and "Accuracy/worst.md" in first
     assert first.count("<li ") <= 3
 
 

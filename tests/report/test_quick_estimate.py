@@ -91,7 +91,7 @@ def test_what_was_not_measured_is_not_a_number() -> None:
     assert texts(report(capacity=None, full_at=8), "capacity") == ["not reached"]
     assert tells(*texts(report(capacity=None, full_at=8), "full"), "8 requests in flight")
     busy = report(background_load=("other programs used 0.6 of 2 CPU cores during the test",))
-    assert "other programs used 0.6 of 2 CPU cores during the test" in texts(busy, "careful")
+    assert "other programs used 0.6 of 2 CPU cores during the test" in texts(busy, "caution")
 
 
 def test_both_pages_say_the_same(tmp_path: Path) -> None:

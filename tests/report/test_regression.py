@@ -465,7 +465,7 @@ def test_a_comparison_says_what_differs_in_words(tmp_path: Path) -> None:
     (measured,) = (line for line in page.splitlines() if line.startswith("| measured |"))
     assert tells(measured, "B is not known to be faster or slower than A: -50 %", ": 512 ", " 1,024 ", ": not reliable")
     assert "| interval |" not in page
-    assert "| careful | the machine was busy in B: others at work |" in page
+    assert "| caution | the machine was busy in B: others at work |" in page
     page = example_runs.side_by_side([a, run(tmp_path / "d", 512.0, system=example_runs.SYSTEM | {"cores": 64})])
     assert tells(page, "A and B ", "different machines") and "| output tokens/s | 1,024 | 512 (0.500) |" in page
 
