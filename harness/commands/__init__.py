@@ -3,9 +3,9 @@
 COMMANDS = {  # the module of each, whose `command` it is, has its name
     "doctor": "Check what a run needs",
     "run": "Run the benchmark: accuracy, performance, report",
-    "report": "Render a run again, compare runs, gate regressions",
+    "report": "Rebuild a run's report, compare runs, fail on regressions",
     "compare": "Compare servers or finished runs",
-    "runs": "List runs, the best first, or delete some",
+    "runs": "List runs, the fastest first, or delete some",
     "logs": "Print a LoadGen log as JSON",
     "sweep": "Run and compare a list of settings",
     "mmlu": "Evaluate MMLU",

@@ -8,6 +8,7 @@ from typing import Annotated, NoReturn
 from pydantic_core import to_jsonable_python
 
 from harness.config.config_command import config_command
+from harness.config.engine import IN_PROCESS_FLAGS
 from harness.config.flags import BENCHMARK_TOPIC, RESULTS_TOPIC, flag
 from harness.config.mlperf import SCENARIOS
 from harness.config.patterns import Poisson
@@ -21,9 +22,10 @@ from harness.runs import find
 from harness.sweep import sweep_state
 from harness.sweep.file import SWEEP_FLAGS, FileSettings, Source, Sweep, SweepFile, Variant, merged_sweep
 
-ABOUT = """Compare servers under the same requests, in rounds A B B A, until their difference is known; or finished
-runs, as `report.py --compare` does. Other flags are run.py's; by default the test is short. To compare settings of an
-engine in this process, use a sweep: `python sweep.py FILE --repeat 3`."""
+ABOUT = """Compare servers under the same requests, or finished runs as `report.py --compare` does. A, B, ... are the
+addresses of servers, or RUNs as in report.py. The servers are tested in turn (A B, then B A) until their difference is
+known to --within. All flags of run.py for a server are taken; by default a test lasts 10 s at 16 requests in flight. To
+compare settings of vLLM in this process, use a sweep: `python sweep.py FILE --repeat 3`."""
 EXAMPLES = (
     "python -m harness compare http://a:8000/v1 http://b:8000/v1 --concurrency 16",
     "python -m harness compare http://a:8000/v1 http://b:8000/v1 --fail-if 'output_tokens_per_s<-3%'",
@@ -35,6 +37,9 @@ DEFAULT_CONCURRENCY = 16
 SHORTEST_TEST_S, LONGEST_TEST_S = 2.0, 10.0  # seconds of a test whose length was not given
 TEST_SHARE = 0.8  # share of --minutes for the tests; the rest is for the answers of the first round
 OVERHEAD_S = 4.0  # seconds of a test's start, calibration and end
+# Flags of run.py that -h leaves out here: a server has its own settings, and the operands are its addresses.
+LEFT_OUT = (*IN_PROCESS_FLAGS, "backend", "endpoint", "high_accuracy", "max_model_len", "quick")
+BASIC_OF_RUN = [name for name in RunConfig.BASIC.split() if name not in LEFT_OUT]
 
 
 class CompareConfig(RunConfig):
@@ -42,18 +47,18 @@ class CompareConfig(RunConfig):
 
     side: tuple[str, ...] = flag((), RESULTS_TOPIC, "nothing", metavar="RUN")
     within: Annotated[float, positive_bounds(100)] = flag(2.0, BENCHMARK_TOPIC, "nothing")
-    """Stop when the first metric's interval is narrower than X percent."""
+    """Stop when the interval of the change in speed (at a given rate: in latency p50) is narrower than X percent."""
     rounds: Annotated[int, positive_bounds(1000)] = flag(8, BENCHMARK_TOPIC, "nothing")
-    """Rounds A B B A: at least 2, at most N."""
+    """Maximum number of rounds, at least 2; a round tests each server twice (A B B A)."""
     minutes: Annotated[float, positive_bounds(10**5)] = flag(60.0, BENCHMARK_TOPIC, "nothing")
-    """Stop after this many minutes; the tests are shortened so that three of each server fit."""
+    """Stop after this many minutes; tests are shortened so that each server can be tested three times."""
     resume: bool = flag(False, RESULTS_TOPIC, "nothing")
     """Continue the last comparison of these servers and settings."""
     fail_if: tuple[str, ...] = flag((), RESULTS_TOPIC, "nothing", metavar="CONDITION")
     """Condition that makes B a regression from A, as in report.py: 'output_tokens_per_s<-3%' (repeatable)."""
     dry_run: bool = flag(False, RESULTS_TOPIC, "nothing")
 
-    BASIC = f"category within rounds minutes resume fail_if {RunConfig.BASIC}"
+    BASIC = f"category within rounds minutes resume fail_if {' '.join(BASIC_OF_RUN)}"
 
     def problems(self) -> Iterator[str]:
         """Yield a sentence for each setting or combination of settings that a comparison does not take.
@@ -220,4 +225,13 @@ def sweep_of(config: CompareConfig) -> Sweep:
     return merged_sweep([source])
 
 
-command = config_command(CompareConfig, compare, ABOUT, EXAMPLES, rewrite=parse_sides, operands="A B [C ...]")
+command = config_command(
+    CompareConfig,
+    compare,
+    ABOUT,
+    EXAMPLES,
+    rewrite=parse_sides,
+    operands="A B [C ...]",
+    not_accepted="a --fail-if condition is met",
+    bad_input="--fail-if cannot be judged, or wrong usage or input",
+)

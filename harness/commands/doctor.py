@@ -87,4 +87,4 @@ def hide_torch() -> None:
         del sys.modules["torch"]
 
 
-command = config_command(RunConfig, doctor, DESCRIPTION, EXAMPLES)
+command = config_command(RunConfig, doctor, DESCRIPTION, EXAMPLES, bad_input="a check failed, or wrong usage or input")

@@ -26,4 +26,4 @@ def logs(
     return DONE if is_consistent else NOT_ACCEPTED
 
 
-command = make_command(logs)
+command = make_command(logs, not_accepted="--check found a difference")

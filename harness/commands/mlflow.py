@@ -324,4 +324,4 @@ def mlflow(
         say(send(folder, results_dir))
 
 
-command = make_command(mlflow, is_read_only=False)
+command = make_command(mlflow, is_read_only=False, not_accepted="the tracking server did not accept the run")

@@ -1,4 +1,4 @@
-"""Render a run again from its logs, or a sweep; or compare runs. `--help` lists the flags.
+"""Rebuild the report of a run or a sweep, or compare runs. `--help` lists the flags.
 
 `python report.py RUN_DIR` (or a sweep's folder) needs nothing but the folder: config.json, LoadGen's logs, rouge.json.
 """
@@ -21,30 +21,36 @@ from harness.report.matrix import Matrix
 from harness.runs import find
 from harness.sweep import report as sweep_report
 
-ABOUT = """Render a run or sweep again from its logs, or compare runs. A RUN is a path, or in --results-dir a run's id,
-latest, or a label, which names all runs that have it. With --baseline: exit code 0 if no condition holds, 1 if one
-does, 2 if the runs must not be judged."""
+ABOUT = """Rebuild the report of a run or sweep from its logs, or compare runs. A RUN is a path or, for a run in
+--results-dir, the name of its folder, "latest", or its label (all runs with that label)."""
+NOT_ACCEPTED_TEXT = "a --fail-if condition is met, a run failed its accuracy gate, or --check found a difference"
 EXAMPLES = (
     "python report.py latest",
-    "python report.py --compare before after --plot both.png",
-    "python report.py after --baseline before --fail-if 'tokens_per_sec<-3%'",
+    "python report.py --compare old new --plot both.png",
+    "python report.py new --baseline old --fail-if 'output_tokens_per_s<-3%'",
 )
 
 
 def report(
-    run: list[str] = argument((), "A run's or a sweep's folder; several with --baseline.", "[RUN ...]"),
+    run: list[str] = argument((), "A RUN, or a sweep's folder; several with --baseline or --matrix.", "[RUN ...]"),
     compare: list[str] = option(
         (),
-        "Compare runs: settings that differ, speed, latency, accuracy, and the answers of two runs that have them.",
+        "Compare runs: settings that differ, speed, latency, accuracy; and the answers, if two runs kept them.",
         "RUN RUN ...",
     ),
     matrix: str | None = option(
-        None, "Print the RUNs as one table, as in gpu,workload or gpu,batch: speed, waiting, KV cache, cost.", "AXES"
+        None,
+        "Print the RUNs as one table by AXES, such as gpu,workload or gpu,batch: speed, waiting requests, KV cache "
+        "use, cost.",
+        "AXES",
     ),
     of: str | None = option(
-        None, "With --matrix of two axes: this metric alone, one axis across, with ratios; as in ttft_p50_ms.", "METRIC"
+        None,
+        "With two axes in --matrix: show only this metric, such as ttft_p50_ms, with the second axis across and ratios "
+        "below.",
+        "METRIC",
     ),
-    reference: str = option("", "With --matrix: the label of the runs that the others' ratios are to.", "LABEL"),
+    reference: str = option("", "With --matrix: label of the reference runs; ratios are relative to these.", "LABEL"),
     last: int | None = option(None, "Compare the last N finished runs.", "N"),
     check: bool = option(False, "Check RUN's files against its logs; exit code 1 if they differ."),
     results_dir: Path = option(Path("results"), "Folder of the runs.", "PATH"),
@@ -59,7 +65,7 @@ def report(
         "CONDITION",
     ),
     may_differ: list[str] = option((), "A setting that differs on purpose (repeatable).", "SETTING"),
-    json: bool = option(False, "With --fail-if: print the verdicts as JSON alone on standard output."),
+    json: bool = option(False, "With --fail-if: print only the verdicts, as JSON, to standard output."),
 ) -> int:
     """Do the one thing that the flags ask for, and return the exit code."""
     arguments = Arguments(
@@ -141,7 +147,14 @@ def problems(arguments: Arguments) -> Iterator[str]:
         yield f"--plot {plot}: the name must end with .png."
 
 
-command = make_command(report, ABOUT, examples=EXAMPLES, rewrite=take_several("--compare", "--baseline"))
+command = make_command(
+    report,
+    ABOUT,
+    examples=EXAMPLES,
+    rewrite=take_several("--compare", "--baseline"),
+    not_accepted=NOT_ACCEPTED_TEXT,
+    bad_input="the runs cannot be judged, or wrong usage or input",
+)
 
 
 def read_runs(names: list[str], results_dir: Path) -> list[comparison.ComparedRun]:

@@ -158,5 +158,10 @@ def words_of_run(words: Sequence[str], config: RunConfig, run: RunConfig) -> lis
 
 WORKLOAD_SUMMARIES = {name: workload.summary for name, workload in WORKLOADS.items()}
 command = config_command(
-    RunConfig, benchmark_command, DESCRIPTION, EXAMPLES, lists={"Workloads (mean lengths)": WORKLOAD_SUMMARIES}
+    RunConfig,
+    benchmark_command,
+    DESCRIPTION,
+    EXAMPLES,
+    not_accepted="gate failed or result INVALID",
+    lists={"Workloads (mean lengths)": WORKLOAD_SUMMARIES},
 )

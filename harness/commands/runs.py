@@ -18,11 +18,11 @@ from harness.runs import find, history
 
 
 def runs(
-    by: str = option("tokens_per_sec", "Metric to sort by, the best first.", "METRIC"),
-    delete: list[str] = option((), "Runs or labels to delete with their lines.", "RUN ..."),
+    by: str = option("tokens_per_sec", "Metric to sort by, the best value first.", "METRIC"),
+    delete: list[str] = option((), "Runs or labels to delete, with their lines in the index.", "RUN ..."),
     results_dir: Path = option(Path("results"), "Folder with the runs.", "PATH"),
 ) -> None:
-    """List finished runs, of each scenario the best first and flawed ones last, or delete runs and their lines."""
+    """List finished runs by scenario, the fastest first and flawed ones last, or delete runs and their lines."""
     from harness.report.report import write_index
 
     if not results_dir.is_dir():

@@ -93,8 +93,10 @@ command = Group(
     help="Build and check an MLPerf submission of finished runs.",
     commands={
         "system": make_command(write_system),
-        "build": make_command(build_tree, rewrite=take_several("--runs")),
-        "check": make_command(run_checker),
+        "build": make_command(
+            build_tree, rewrite=take_several("--runs"), not_accepted="the runs cannot go into a closed submission"
+        ),
+        "check": make_command(run_checker, not_accepted="the checker did not accept the submission"),
     },
     context_settings=HELP,
 )

@@ -26,30 +26,44 @@ def sweep(
     resume: bool = option(False, "Continue the last sweep of this file."),
     dry_run: bool = option(False, "Show what would run, and run nothing."),
     repeat: int = option(1, "Run everything N times, round by round.", "N", min=1, max=1000),
-    alternate: bool = option(False, "Run every second round backwards, A B B A."),
+    alternate: bool = option(False, "Run every second round in reverse order, so that a steady drift cancels out."),
     within: float | None = option(
-        None, "Run no more rounds once every interval is narrower.", "PERCENT", min=0.1, max=100
+        None,
+        "Stop before --repeat rounds once the interval of every change is narrower than PERCENT.",
+        "PERCENT",
+        min=0.1,
+        max=100,
     ),
-    timeout: float = option(7200.0, "Longest time for one experiment.", "SECONDS", min=1, max=LONGEST_SETTING_S),
+    timeout: float = option(7200.0, "Maximum time of one experiment.", "SECONDS", min=1, max=LONGEST_SETTING_S),
     gpus: Literal["together", "side-by-side"] = option(
         "together",
-        "side-by-side: an experiment on each visible GPU at the same time, the CPU's cores divided.",
+        "together: an experiment may use all GPUs; side-by-side: one experiment on each visible GPU at the same time, "
+        "with an equal share of the CPU's cores.",
         "together|side-by-side",
     ),
     time_limit: float | None = option(
         None, "Stop after so many minutes; --resume continues later.", "MINUTES", min=0.1, max=LONGEST_SETTING_S / 60
     ),
-    finalists: int = option(0, "Run the N fastest once more at full length.", "N", min=0, max=1000),
+    finalists: int = option(
+        0, "Run the N fastest again with all samples and MLPerf's full duration.", "N", min=0, max=1000
+    ),
     bisect: list[str] = option(
         (),
-        "Find which difference between two runs, labels or config files makes --fail-if hold: see docs/bisect.md.",
+        "Find which difference between GOOD and BAD (runs, labels or config files) makes BAD meet --fail-if: see "
+        "docs/bisect.md.",
         "GOOD BAD",
     ),
     fail_if: list[str] = option(
-        (), "With --bisect: what makes BAD bad (repeatable), as in report.py: 'output_tokens_per_s<-3%'.", "CONDITION"
+        (),
+        "With --bisect: condition that BAD meets and GOOD does not (repeatable), as in report.py: "
+        "'output_tokens_per_s<-3%'.",
+        "CONDITION",
     ),
     python: list[str] = option(
-        (), "With --bisect: the interpreter of BAD's environment; of GOOD's and BAD's; or of versions.", "PATH"
+        (),
+        "With --bisect: Python of BAD's environment; given twice, of GOOD's and of BAD's; with GOOD alone, once for "
+        "each version, the oldest first.",
+        "PATH",
     ),
     results_dir: Path = option(Path("results"), "Sweeps are written to PATH/sweeps/.", "PATH"),
     mlflow: bool = option(False, "Log to MLflow: MLFLOW_TRACKING_URI, or a file in the results."),
@@ -157,7 +171,7 @@ def run_bisection(
     resume: bool,
     dry_run: bool,
 ) -> int:
-    """Find the difference between GOOD and BAD that makes a condition of --fail-if hold, and end the process.
+    """Find the difference between GOOD and BAD that makes BAD meet a condition of --fail-if, and end the process.
 
     `sides` are the words for GOOD and BAD, `pythons` the interpreters of their environments. With `dry_run`, only shows
     what would run. Raises UsageError if the two cannot be bisected.
@@ -192,4 +206,9 @@ def run_bisection(
     loop.run_to_exit(state, [whole_machine])  # ends the process
 
 
-command = make_command(sweep, is_read_only=False, rewrite=take_several("--bisect"))
+command = make_command(
+    sweep,
+    is_read_only=False,
+    rewrite=take_several("--bisect"),
+    not_accepted="--bisect did not find the cause",
+)

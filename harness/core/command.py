@@ -14,7 +14,7 @@ import typer
 from typer.completion import get_completion_inspect_parameters
 from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 
-from harness.core.command_help import EXIT_CODES, first_sentence, flag_entry, help_width, list_entries
+from harness.core.command_help import exit_codes_text, first_sentence, flag_entry, help_width, list_entries
 from harness.core.errors import DONE, LoadGenError, UsageError, one_line_errors
 from harness.core.formatting import joined_text
 from harness.core.given_values import RENAMED_SETTINGS, check_path, check_printable, flag_name
@@ -61,6 +61,8 @@ class Command(TyperCommand):
     is_read_only: bool = True  # the command only reads files and prints, so it may end at any moment
     basic: Sequence[str] = ()  # the flags that -h shows if only --help-all shows every flag
     operands: str = ""  # the help's name for words that `rewrite` turns into flags
+    not_accepted: str = ""  # the meaning of exit code 1; empty if the command never ends with it
+    bad_input: str = "wrong usage or input"  # the meaning of exit code 2
 
     @property
     def parameters(self) -> list[TyperArgument | TyperOption]:
@@ -133,7 +135,7 @@ class Command(TyperCommand):
         for name, entries in panels.items():
             if entries:
                 blocks.append("\n".join([f"{name}:", *entries]))
-        blocks.append(fill(EXIT_CODES, width, break_on_hyphens=False))
+        blocks.append(fill(exit_codes_text(self.not_accepted, self.bad_input), width, break_on_hyphens=False))
         return "\n\n".join(blocks) + "\n"
 
     def usage(self, command_path: str) -> str:

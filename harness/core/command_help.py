@@ -11,10 +11,22 @@ if TYPE_CHECKING:
 
 FLAG_COLUMNS = 30  # columns of the flags; their descriptions begin beside them
 WIDEST_HELP = 100  # columns of the whole help at most
-EXIT_CODES = (
-    "Exit codes: 0 done, 1 not accepted, 2 wrong usage or input, 3 the engine or LoadGen failed, 130 interrupted."
-)
 SENTENCE_END = re.compile(r"(?<=[a-z)0-9])\.\s")
+
+
+def exit_codes_text(not_accepted: str, bad_input: str) -> str:
+    """Return the exit codes of a command. `not_accepted` and `bad_input` are the meanings of 1 and 2.
+
+    An empty meaning is that of a code with which the command never ends.
+    """
+    meanings = {
+        0: "done",
+        1: not_accepted,
+        2: bad_input,
+        3: "the engine or LoadGen failed",
+        130: "interrupted",
+    }
+    return f"Exit codes: {'; '.join(f'{code} {meaning}' for code, meaning in meanings.items() if meaning)}."
 
 
 def help_width() -> int:

@@ -104,6 +104,20 @@ def test_help_has_a_flag_and_its_first_sentence() -> None:
     assert tells(page, "  --count N", "How many [3]") and page.startswith("usage: shown [FLAGS]\n")
 
 
+@pytest.mark.parametrize(
+    ("name", "meaning"), [("run", "1 gate failed"), ("report", "1 a --fail-if"), ("sweep", "1 --bisect"), ("runs", "")]
+)
+def test_the_help_has_the_exit_codes_that_the_command_can_have(name: str, meaning: str) -> None:
+    page = called(__main__.main, "llama31-mlperf", name, "-h").stdout
+    codes = " ".join(page[page.index("Exit codes: ") :].split())
+    assert meaning in codes and ("; 1 " in codes) == bool(meaning)
+
+
+def test_the_help_of_compare_has_no_flag_that_a_server_cannot_obey() -> None:
+    page = called(__main__.main, "llama31-mlperf", "compare", "-h").stdout
+    assert tells(page, "--concurrency ") and "--tensor-parallel-size" not in page and "--endpoint" not in page
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_shows_its_help_in_80_columns(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
