@@ -259,7 +259,7 @@ def test_the_first_screen_has_what_a_number_needs(tmp_path: Path) -> None:
         "| cost | 0.9766 per million output tokens, at a price of 3.6 per hour |",
         "| label | before \\| after |",
         "| precision | bf16, quantization none |",
-        "| KV cache | auto |",
+        "| KV cache type | auto |",
         "| engine | vLLM 0.32.0 |",
         "| GPU | 1 x NVIDIA H200 |",
         "| date | 2026-01-31, run run |",
