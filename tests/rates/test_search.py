@@ -327,7 +327,7 @@ def test_the_reason_of_a_probe_is_on_the_screen(monkeypatch: pytest.MonkeyPatch,
         facts = Mock(probes=[])
         bench = real_bench.Bench(Mock(plan=CURVE, facts=facts, config=CURVE.config), session)
         bench.test(replace(CURVE, target_qps=48.2), "every rate held so far")
-    assert tells(screen.getvalue(), "probe at 48.2 queries/s", "; every rate held so far\n")
+    assert "probe at 48.2 queries/s\n" in screen.getvalue() and "; every rate held so far\n" in screen.getvalue()
     assert tells(display.stages[-1].name, "48.2") and "held" not in display.stages[-1].name  # which pictures show
     assert [probe.load for probe in facts.probes] == [48.2]
 
