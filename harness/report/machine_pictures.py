@@ -46,7 +46,7 @@ def machine_panels(
         panels[-1] = panels[-1]._replace(x=axis)
     title_of_all = "Nothing ran out"
     if ran_out:
-        title_of_all = f"Bound by: {ran_out[0].what}"
+        title_of_all = f"Bottleneck: {ran_out[0].what}"
     panels[0] = panels[0]._replace(title=title_of_all)  # The panels are one picture, whose title is that of the first.
     return panels
 

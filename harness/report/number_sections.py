@@ -1,4 +1,4 @@
-"""The sections of a report with a run's numbers: what bounds the speed, its tests, its metrics and its latencies."""
+"""The sections of a report with a run's numbers: what limits the speed, its tests, its metrics and its latencies."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence

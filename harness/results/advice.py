@@ -1,4 +1,4 @@
-"""Advice from a test's numbers: what bounds it, and what to try."""
+"""Advice from a test's numbers: what limits it, and what to try."""
 
 from collections.abc import Iterable, Mapping
 

@@ -222,7 +222,7 @@ def about_lines(report: SweepReport) -> Iterator[str]:
 def experiment_table(
     results: Results, judgements: dict[str, regression.Judgement], same_answers: Sequence[str] = ()
 ) -> Table:
-    """Return the table of experiments: description, change, metrics, verdicts, and what bounds the speed.
+    """Return the table of experiments: description, change, metrics, verdicts, and what limits the speed.
 
     `judgements` are those on an experiment's score against the baseline's, by name. `same_answers` names the
     experiments whose answers are all equal to the baseline's.

@@ -107,8 +107,8 @@ def clone(tmp_path_factory: pytest.TempPathFactory) -> Walk:
     page, test = (latest / "report.html").read_text(), files.read(latest / "summary.json", Summary).result
     assert test and test.details.usage
     is_known = bool(test.details.ran_out) or not test.background_load  # what bound a test on a busy machine is not
-    assert [page.count(f"<h2>{head}") for head in ("Speed", "Cost and energy")] == [1, 1]
-    assert page.count("<h2>Bounded by") == is_known
+    assert [page.count(f"<h2>{head}") for head in ("Speed", "Cost")] == [1, 1]
+    assert page.count("<h2>Bottleneck") == is_known
     return walk
 
 

@@ -391,7 +391,7 @@ def test_a_line_at_the_edge_is_not_cut_and_prompts_have_an_axis_of_their_own(tmp
         low, high = axes.get_ylim()
         assert all(low < value < high for line in axes.lines for value in line.get_ydata())
     assert [len(axes.lines) for axes in drawn] == [0, 1, 1, 1]  # the strip of cells first
-    assert tells(panels[0].title, "Bound by: ", "GPU", "100 % of the time")
+    assert tells(panels[0].title, "Bottleneck: ", "GPU", "100 % of the time")
 
 
 def test_every_picture_says_what_it_is_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

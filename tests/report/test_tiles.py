@@ -30,9 +30,9 @@ def tiles(folder: Path) -> dict[str, str]:
     ("settings", "recorded", "wanted"),
     [
         ({}, False, ["Speed"]),
-        ({"price_per_hour": 2.0}, False, ["Speed", "Cost and energy"]),
-        ({}, True, ["Speed", "Bounded by"]),
-        ({"price_per_hour": 1.0}, True, ["Speed", "Cost and energy", "Bounded by"]),  # as make demo has them
+        ({"price_per_hour": 2.0}, False, ["Speed", "Cost"]),
+        ({}, True, ["Speed", "Bottleneck"]),
+        ({"price_per_hour": 1.0}, True, ["Speed", "Cost", "Bottleneck"]),  # as make demo has them
         ({"scenario": "server", "server_target_qps": 8.5}, False, ["Speed", "Latency against the limits"]),
     ],
 )
@@ -55,9 +55,9 @@ def test_what_bound_a_test_on_a_busy_machine_is_not_known_and_has_no_tile(tmp_pa
     (logs / RECORDING).write_text(
         "\n".join(["seconds,cpu_percent", *(f"{second},50" for second in range(1, 9))]) + "\n"
     )
-    assert "Bounded by" in tiles(folder)
+    assert "Bottleneck" in tiles(folder)
     (logs / MACHINE_FILE).write_text(json.dumps({"background_load": ["other programs used 1.5 of 2 CPU cores"]}))
-    assert "Bounded by" not in tiles(folder)
+    assert "Bottleneck" not in tiles(folder)
 
 
 def test_the_latency_tile_does_not_repeat_the_title(tmp_path: Path) -> None:
