@@ -193,7 +193,9 @@ def render(arguments: Arguments) -> None:
     With --csv, also write a run's numbers to that file. Raises UsageError if there are several runs, or --csv is given
     for a sweep.
     """
-    folder = find.find_run(arguments.run, arguments.results_dir, "one is rendered at a time, --compare takes several.")
+    folder = find.find_run(
+        arguments.run, arguments.results_dir, "one report is rebuilt at a time; --compare takes several."
+    )
     if arguments.csv and not (folder / "config.json").exists():  # Only a run's folder has this file, not a sweep's.
         raise UsageError(f"--csv writes a run's numbers; {folder} is not a run.")
     if (folder / "sweep.json").exists():
@@ -231,9 +233,9 @@ def check_run(folder: Path) -> int:
     result = consistency.check_run(folder)
     say("\n".join(result.differences) or "consistent")
     if result.missing:
-        warn(f"not there: {', '.join(result.missing)}: `report.py {folder}` makes them of the logs")
+        warn(f"missing: {', '.join(result.missing)}: `report.py {folder}` makes them from the logs")
     if result.unmade:  # why the scores were not computed
-        warn(f"not rendered again: {result.unmade}")
+        warn(f"not made again: {result.unmade}")
     return NOT_ACCEPTED if result.differences else DONE
 
 

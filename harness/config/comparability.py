@@ -124,7 +124,7 @@ def reason(all_differences: Sequence[Difference], names: Sequence[str]) -> str:
     differing_names = [difference.name for difference in in_aspect]
     if aspect == "work":  # The names of this aspect are settings, which users know as flags.
         differing_names = list(map(flag_name, differing_names))
-    return f"other {aspect} ({', '.join(sorted(differing_names))})"
+    return f"different {aspect} ({', '.join(sorted(differing_names))})"
 
 
 def flaw_text(flaw: Difference, names: Sequence[str]) -> str:

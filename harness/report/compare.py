@@ -204,7 +204,7 @@ def load_runs(folders: Sequence[Path]) -> tuple[list[ComparedRun], list[str]]:
     for folder in folders:
         if folder.is_file():
             if folder.name not in FILES_BESIDE_RUNS:  # A user may give `results/*`.
-                reasons.append(f"{folder}: a file; the folder of a run is wanted.")
+                reasons.append(f"{folder}: a file; give the folder of a run.")
             continue
         try:
             runs.append(read_run(folder.resolve()))
@@ -233,7 +233,7 @@ def without_copies(runs: Sequence[ComparedRun]) -> tuple[list[ComparedRun], list
     for run in runs:
         original = originals[run.identity]
         if original.folder != run.folder:
-            reasons.append(f"{run.folder}: a copy of {original.folder}, and so no further run.")
+            reasons.append(f"{run.folder}: a copy of {original.folder}, so it is not counted again.")
     distinct_identities = dict.fromkeys(run.identity for run in runs)
     return [originals[identity] for identity in distinct_identities], reasons
 

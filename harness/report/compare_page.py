@@ -410,7 +410,7 @@ def answer_lines(runs: Runs, answers: AnswerPair | None) -> Iterator[Line]:
     if answers:
         yield Line("answers", answers.words, answers.tone)
     elif len(runs) == 2 and all(run.summary.accuracy for run in runs):
-        yield Line("answers", "not compared: other samples, or a run's answers are missing", "unknown")
+        yield Line("answers", "not compared: different samples, or a run's answers are missing", "unknown")
 
 
 def table(runs: Runs) -> Table:

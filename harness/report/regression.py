@@ -164,7 +164,7 @@ class Sides(NamedTuple):
             # Differences in the work come before those in the settings. So if a setting is the first difference, the
             # work is the same, and the user may allow the settings.
             if differences[0].aspect == "settings":
-                return f"{why}: `{flags_to_allow(differences)}` if that is meant"
+                return f"{why}: `{flags_to_allow(differences)}` if that is intended"
             return why
         return ""
 
@@ -202,7 +202,7 @@ class Sides(NamedTuple):
         """Return why a condition on a metric may not be judged, in words; empty if it may."""
         prices = {run.setting_texts.get("price_per_hour") for run in self.all_runs}
         if metric.name.startswith("cost_") and len(prices) > 1:
-            return "other prices (price_per_hour)"
+            return "different prices (price_per_hour)"
         for run in self.all_runs:
             if metric.of(run.summary) is None:  # also for a p99 of so few requests that it does not count
                 return f"{run.folder.name} has no figure for {metric.label}, or of too few requests"
@@ -333,9 +333,9 @@ def judge_change(condition: Condition, change: Change, before: str, after: str) 
     side_of_bound = judged_change.verdict(condition.bound)
     if side_of_bound == "unclear":
         # The remedy depends on what the interval is of: runs, or the samples of a score.
-        why = f"the runs scatter too much to say whether it is beyond {condition.bound:+g} %: add runs"
+        why = f"the runs vary too much to tell whether it is beyond {condition.bound:+g} %: add runs"
         if change.basis == "samples":
-            why = f"too few samples to say whether it is beyond {condition.bound:+g} %"
+            why = f"too few samples to tell whether it is beyond {condition.bound:+g} %"
         return not_judged(condition, why, before, after, change)
     regression_side = "above" if condition.is_upper_bound else "below"
     verdict: GateVerdict = "PASS"
@@ -500,7 +500,7 @@ def title_of(judgements: Sequence[Judgement]) -> str:
     A note says if chance may have decided.
     """
     deciding = gravest(judgements)
-    text = "no condition holds"  # PASS: a condition of --fail-if that holds is a failure.
+    text = "no condition is met"  # PASS: a condition of --fail-if that is met is a failure.
     if deciding.verdict == "FAIL":
         text = f"{deciding.condition}: {deciding.figures or deciding.why}"
     elif deciding.verdict == "NOT JUDGED":

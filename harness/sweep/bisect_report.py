@@ -20,7 +20,7 @@ from harness.sweep.experiment import CONFIG_FILE, State
 from harness.sweep.experiment_result import SCORE_METRIC, result_named
 from harness.sweep.findings import SweepReport, sweep_subject
 
-STEP_COLUMNS = ["step", "condition", "change", "rounds", "GOOD but for"]
+STEP_COLUMNS = ["step", "condition", "change", "rounds", "GOOD except for"]
 SIDE_NAMES = {GOOD_AGAIN: "GOOD against itself", BAD: "BAD"}
 
 
@@ -343,7 +343,7 @@ def screen_rows(findings: BisectFindings) -> list[list[str]]:
     """Return the steps as rows of a narrow table for the screen, the head first; empty if there are no steps."""
     if not findings.steps:
         return []
-    rows = [["step", "condition", "change", "GOOD but for"]]
+    rows = [["step", "condition", "change", "GOOD except for"]]
     for step in findings.steps:
         words = findings.bisection.words(step.places)
         rows.append([step.experiment.removeprefix(STEP_PREFIX), answer_word(step), short_figures(step), words])
@@ -358,5 +358,5 @@ def short_figures(step: StepFinding) -> str:
 
 
 def answer_word(step: StepFinding) -> str:
-    """Return the answer of a step in words about the condition that BAD meets: a step fails if it holds there, too."""
-    return {"fails": "holds", "passes": "does not hold"}.get(step.answer, step.answer)
+    """Return the answer of a step in words about the condition that BAD meets: a step fails if it meets it, too."""
+    return {"fails": "met", "passes": "not met"}.get(step.answer, step.answer)

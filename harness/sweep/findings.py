@@ -374,7 +374,7 @@ def finding_lines(report: SweepReport) -> Iterator[Line]:
     yield from uneven_work_lines(report)
     yield from uncounted_lines(report)
     if base and base.experiment.is_estimate:
-        yield Line("estimates", "of the rate within the limits, by --quick: nothing of them is VALID", "careful")
+        yield Line("estimates", "of the rate within the limits, by --quick: an estimate is never VALID", "careful")
     yield from full_length_lines(report)
     has_lane_for_each_gpu = base and any(record.gpu for record in base.records)
     if has_lane_for_each_gpu:  # Experiments ran side by side, so they shared the CPU and the memory of the machine.
@@ -480,7 +480,7 @@ def full_length_lines(report: SweepReport) -> Iterator[Line]:
     if rate:
         text += f" at {number(rate)} queries/s"
     if len(results) > 1:
-        text += f", the most of {len(results)}"
+        text += f", the highest of {len(results)}"
     is_busy = bool(best.background_load)
     yield Line("full length", text, "careful" if is_busy else "good")
 

@@ -46,7 +46,7 @@ def run_sweep(state: SweepState, lanes: Sequence[Lane], display: Display, runner
     folder, options = state.folder, state.options
     size = f"{chosen_text(state)}, {plural(options.repeat, 'round')}"
     if options.alternate:
-        size += ", every second one backwards"
+        size += ", every second one in reverse order"
     display.say(f"{state.kept.sweep.name}: {size} -> {folder.path}")
     with files.lock_folder(folder.path, "this sweep, or a run it left behind,") as lock:
         try:

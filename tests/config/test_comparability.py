@@ -19,9 +19,9 @@ ONE = Comparable(work=WORK, settings={"precision": "bf16"}, machine={"gpus": "no
     ("changed", "why"),
     [
         ({}, ""),
-        ({"work": WORK | {"scenario": "server"}}, "other work (--scenario)"),
-        ({"work": WORK | {"max_new_tokens": 64, "category": "edge"}}, "other work (--category, --max-new-tokens)"),
-        ({"work": {name: WORK[name] for name in WORK if name != "workload"}}, "other work (--workload)"),
+        ({"work": WORK | {"scenario": "server"}}, "different work (--scenario)"),
+        ({"work": WORK | {"max_new_tokens": 64, "category": "edge"}}, "different work (--category, --max-new-tokens)"),
+        ({"work": {name: WORK[name] for name in WORK if name != "workload"}}, "different work (--workload)"),
         ({"settings": {"precision": "fp16"}}, ""),
         ({"machine": {"gpus": "card"}}, ""),
         ({"rate": {"target_qps": 9.0}}, ""),

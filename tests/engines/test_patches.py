@@ -230,7 +230,7 @@ def test_a_run_with_a_patch_is_compared_with_none_without() -> None:
     assert "engine_patch" not in plain.setup  # as in the records of older versions
     assert patched.setup["engine_patch"] == [*BOTH]  # as JSON has it
     found = differences(Comparable(settings=plain.setup), Comparable(settings=patched.setup))
-    assert reason(found, ("A", "B")) == "other settings (engine_patch)"
+    assert reason(found, ("A", "B")) == "different settings (engine_patch)"
 
 
 @pytest.mark.engine

@@ -236,7 +236,7 @@ def test_a_report_that_is_gone_is_named_and_can_be_made_again(levels: Path, caps
     shutil.rmtree(levels / "plots", ignore_errors=True)
     assert report.check_run(levels) == 0
     said = capsys.readouterr()
-    assert said.out == "consistent\n" and said.err.startswith("not there: ") and "report.md" in said.err
+    assert said.out == "consistent\n" and said.err.startswith("missing: ") and "report.md" in said.err
 
 
 @pytest.mark.parametrize("name", ["Accuracy/samples.csv", "Accuracy/worst.md"])
@@ -256,7 +256,7 @@ def test_scores_that_cannot_be_made_again_are_said(levels: Path, capsys: pytest.
     path, other = levels / "Accuracy" / "rouge.json", {"built-in": "nltk punkt_tab", "nltk punkt_tab": "built-in"}
     change(path, r"(?<=splitter\": \")[^\"]+", lambda made: other[made[0]])
     report.check_run(levels)
-    assert "not rendered again: the scores: made with" in capsys.readouterr().err
+    assert "not made again: the scores: made with" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("lines", [0, 2])

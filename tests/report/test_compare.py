@@ -177,7 +177,7 @@ def test_the_one_of_several_that_differs_does_not_decide(tmp_path: Path, odd: st
     assert tells(found.title, f"{other.upper()} is not clearly faster", f"than {start.upper()}: ")
     assert found.title.endswith(": 1,024 against 1,024 output tokens/s")
     (line,) = [line.text for line in found.lines if line.label == "not comparable"]
-    assert line.startswith(f"{start.upper()} and {odd.upper()}: other work (--max-new-tokens)"), line
+    assert line.startswith(f"{start.upper()} and {odd.upper()}: different work (--max-new-tokens)"), line
     (row,) = [row for row in compare_page.table(runs).rows if row[0] == "output tokens/s"]
     assert [str(cell).endswith(" (1.000)") for cell in row[1:]] == [name == other for name in "abc"]
 
@@ -322,7 +322,7 @@ def test_speeds_are_compared_without_the_accuracy_log(tmp_path: Path) -> None:
     found = compare_page.document(runs)
     assert tells(found.title, "B is ", " A")
     assert [line.text for line in found.lines if line.label == "answers"] == [
-        "not compared: other samples, or a run's answers are missing"
+        "not compared: different samples, or a run's answers are missing"
     ]
 
 

@@ -113,10 +113,10 @@ def test_two_runs_that_happen_to_be_equal_show_no_scatter() -> None:
 @pytest.mark.parametrize(
     ("changed", "why"),
     [
-        ({"max_num_seqs": 8}, "other settings (max_num_seqs): `--may-differ max_num_seqs` if that is meant"),
-        ({"max_new_tokens": 64}, "other work (--max-new-tokens)"),
-        ({"precision": "fp16"}, "other settings (precision)"),
-        ({"system": example_runs.SYSTEM | {"cores": 64}}, "other machine (cores)"),
+        ({"max_num_seqs": 8}, "different settings (max_num_seqs): `--may-differ max_num_seqs` if that is intended"),
+        ({"max_new_tokens": 64}, "different work (--max-new-tokens)"),
+        ({"precision": "fp16"}, "different settings (precision)"),
+        ({"system": example_runs.SYSTEM | {"cores": 64}}, "different machine (cores)"),
         ({"others": ["others at work"]}, "the machine was busy in b"),
     ],
 )
@@ -159,7 +159,7 @@ def test_the_next_command_is_named_as_this_one_was(
 def test_a_price_counts_for_costs_alone(tmp_path: Path) -> None:
     sides = [run(tmp_path / "a", price_per_hour=1.0)], [run(tmp_path / "b", price_per_hour=4.0, high_accuracy=True)]
     assert judged("tokens_per_sec<-3%", *sides).verdict == "PASS"
-    assert judged("cost_per_million_tokens>+3%", *sides).why == "other prices (price_per_hour)"
+    assert judged("cost_per_million_tokens>+3%", *sides).why == "different prices (price_per_hour)"
 
 
 def test_a_speed_that_follows_from_the_rate_is_not_judged_its_latency_is(
@@ -364,7 +364,7 @@ def test_chance_is_named_only_where_it_decides(tmp_path: Path) -> None:
 
 def test_what_would_tell_is_more_samples_where_samples_scatter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compare.ComparedRun, "paired_answers", lambda run, other: PAIR)
-    assert judged("rouge1<-2.5%", [run(tmp_path / "a")], [run(tmp_path / "b")]).why.startswith("too few samples to say")
+    assert judged("rouge1<-2.5%", [run(tmp_path / "a")], [run(tmp_path / "b")]).why.startswith("too few samples to tell")
 
 
 def test_a_failed_gate_is_named_whatever_else_differs(tmp_path: Path) -> None:

@@ -183,4 +183,4 @@ def test_finalists_run_without_what_shortens_them(tmp_path: Path) -> None:
     assert len(records) == 6
     page = (folder / "report.md").read_text()
     assert "## At full length" in page and "| the CPU was busy |" in page
-    assert tells(page, "| full length | faster: 140 output tokens/s, the most of 2")
+    assert tells(page, "| full length | faster: 140 output tokens/s, the highest of 2")

@@ -431,7 +431,7 @@ def test_two_workloads_are_not_compared(tokenizer: Any, tmp_path: Path) -> None:
     for name in ("chat", "code"):
         rendered(tmp_path / name, tokenizer, config(name, total_sample_count=16))
     (a, b), _ = compare.load_runs([tmp_path / "chat", tmp_path / "code"])
-    assert compare_page.refusal_text(a, b, "A", "B") == "other work (--workload)"
+    assert compare_page.refusal_text(a, b, "A", "B") == "different work (--workload)"
     assert re.search(
         r"\| workload \| chat \w{12} \| code \w{12} \|", example_runs.side_by_side([a, b])
     )  # also of one name
