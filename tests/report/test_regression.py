@@ -364,7 +364,8 @@ def test_chance_is_named_only_where_it_decides(tmp_path: Path) -> None:
 
 def test_what_would_tell_is_more_samples_where_samples_scatter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compare.ComparedRun, "paired_answers", lambda run, other: PAIR)
-    assert judged("rouge1<-2.5%", [run(tmp_path / "a")], [run(tmp_path / "b")]).why.startswith("too few samples to tell")
+    found = judged("rouge1<-2.5%", [run(tmp_path / "a")], [run(tmp_path / "b")])
+    assert found.why.startswith("too few samples to tell")
 
 
 def test_a_failed_gate_is_named_whatever_else_differs(tmp_path: Path) -> None:
