@@ -129,7 +129,7 @@ class CompareConfig(RunConfig):
         return max(SHORTEST_TEST_S, min(LONGEST_TEST_S, round(seconds, 1)))
 
     @property
-    def takes_minutes(self) -> bool:
+    def accepts_minutes(self) -> bool:
         """Tell whether --minutes may be given: always, since the minutes are those of the whole comparison."""
         return True
 

@@ -185,8 +185,9 @@ class LoadPattern:
         return has_official_samples and not self.is_timed_by_client
 
     def pass_queries(self, plan: Load) -> int:
-        """Return the number of queries in a pass over the samples, since LoadGen sends whole passes; 1 if it may stop
-        within a pass.
+        """Return the number of queries in one pass over the samples: LoadGen sends a multiple of it.
+
+        1 if LoadGen may stop within a pass.
         """
         return plan.samples if self.sends_whole_passes(plan) else 1
 

@@ -190,7 +190,7 @@ class RunConfig(workload.WorkloadFlags, engine.EndpointFlags):
     def run_of(self, scenario: str) -> Self:
         """Return the settings for the run of one scenario, without those that only other scenarios of the command use.
 
-        --minutes is kept only if the run is a search or a curve (`takes_minutes`), since other runs refuse it.
+        --minutes is kept only if the run is a search or a curve (`accepts_minutes`), since other runs refuse it.
         """
         settings = self.values(self.model_fields_set) | {"scenario": scenario}
         del settings["following_scenarios"]
@@ -198,7 +198,7 @@ class RunConfig(workload.WorkloadFlags, engine.EndpointFlags):
             del settings[name]
         given_minutes = settings.pop("minutes", None)
         run = self.from_mapping(settings)  # Only complete settings tell whether the run takes --minutes.
-        if run.takes_minutes and given_minutes is not None:
+        if run.accepts_minutes and given_minutes is not None:
             run = run.with_settings(minutes=given_minutes)
         return run
 
@@ -237,7 +237,7 @@ class RunConfig(workload.WorkloadFlags, engine.EndpointFlags):
         speed_flag = self.speed_flag
         if self.mode == "accuracy" and speed_flag:
             yield f"{speed_flag} measures speed: remove --mode accuracy."
-        if self.minutes is not None and not self.takes_minutes:
+        if self.minutes is not None and not self.accepts_minutes:
             yield (
                 f"--minutes {self.minutes:g}: only of a search or a curve (--server-target-qps max or 5,10,20, "
                 "--concurrency max or 1,4,16, --quick)."
@@ -376,8 +376,8 @@ class RunConfig(workload.WorkloadFlags, engine.EndpointFlags):
         return self.server_target_qps == "max" or isinstance(self.server_target_qps, tuple)
 
     @property
-    def takes_minutes(self) -> bool:
-        """Tell whether the run is a search or a curve, which --minutes can shorten."""
+    def accepts_minutes(self) -> bool:
+        """Tell whether the run is a search, an estimate (--quick) or a curve, which --minutes can shorten."""
         has_levels = self.concurrency in ("auto", "max") or len(self.levels) > 1
         return self.quick or self.has_several_rates or has_levels
 

@@ -187,7 +187,7 @@ def seconds_to_last_answer(counters: Counters, total: int, elapsed: float, rate:
     """Estimate the seconds until the last of `total` queries is answered. `rate` is the number of answers a second."""
     issue_rate = max(rate, counters.issued / elapsed)  # A schedule's queries may be issued faster than answered.
     s_to_last_issue = (total - counters.issued) / issue_rate
-    in_flight = counters.issued - counters.completed  # As many are taken to wait after the last query as now.
+    in_flight = counters.issued - counters.completed  # It is assumed to be as many after the last query.
     return s_to_last_issue + in_flight / rate
 
 

@@ -114,7 +114,7 @@ GPU_COLUMNS: dict[str, GpuQuery] = {
 }
 
 
-GPU_NAMES = (*GPU_COLUMNS, *COUNTERS)
+NAMES_PER_GPU = (*GPU_COLUMNS, *COUNTERS)
 
 
 def joules(gpus: int | None) -> Measured:
@@ -133,16 +133,19 @@ def column_names(gpus: int) -> list[str]:
     """Return the columns of a recording: the time, the machine, each of `gpus` GPUs, and the engine's metrics."""
     names = ["seconds", "cpu_percent", "others_cpu_percent", "memory_gib"]
     for index in range(gpus):
-        names += [f"gpu{index}_{column}" for column in GPU_NAMES]
+        names += [f"gpu{index}_{column}" for column in NAMES_PER_GPU]
     return [*names, *(column.name for column in server_metrics.METRIC_COLUMNS)]
 
 
 def remote_cells(values: GPUs, gpus: Iterable[str]) -> list[Measured]:
-    """Return the cells of GPUs elsewhere, in the order of `gpus`. They are None for a GPU that did not answer."""
+    """Return the cells of GPUs elsewhere in a row of machine.csv, in the order of `gpus`.
+
+    They are None for a GPU that did not answer.
+    """
     cells: list[Measured] = []
     for gpu in gpus:
         values_of_gpu = values.get(gpu, {})
-        cells += [values_of_gpu.get(column) for column in GPU_NAMES]
+        cells += [values_of_gpu.get(column) for column in NAMES_PER_GPU]
     return cells
 
 
@@ -229,7 +232,7 @@ def gpu_reader(most: int | None, troubles: list[str]) -> Iterator[tuple[int, Cal
     # The process has a copy of its end, which is now the only one. So the pipe is closed only when the process ends.
     reader_end.close()
     with closing(own_end):
-        yield count, partial(requested_values, own_end, count * len(GPU_NAMES))
+        yield count, partial(requested_values, own_end, count * len(NAMES_PER_GPU))
         if count and is_closed(own_end):  # The process has ended by itself.
             process.join(timeout=READ_TIMEOUT_S)  # only after a join is the exit code known
         code = process.exitcode

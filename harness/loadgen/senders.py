@@ -177,7 +177,12 @@ class StreamingEngine(Protocol):
 
     def stream(
         self, prompt: list[int], max_new_tokens: int | None, exchange: Exchange | None, is_whole: bool, /
-    ) -> TokenStream: ...
+    ) -> TokenStream:
+        """Yield the token ids of an answer as they come; with `is_whole`, all at once.
+
+        None for `max_new_tokens` is the engine's own limit. A server's delivery is noted in `exchange`, if given.
+        """
+        ...
 
 
 async def ask(engine: StreamingEngine, prompt: Prompt, pattern: LoadPattern) -> None:

@@ -25,10 +25,11 @@ class ServerProbe(NamedTuple):
 
 @cache
 def probe_servers(config: RunConfig) -> ServerProbe:
-    """Ask the servers for one streamed answer, as a run does it, and return how they delivered it.
+    """Ask the servers for one streamed answer, as a run does it.
 
-    The returned client knows how they take a prompt. Raises UsageError or EndpointError if they do not answer. The
-    result is cached, as several checks use it.
+    Return the client, which knows by then how they take a prompt and is closed, how they delivered the answer, and
+    their metrics. Raises UsageError or EndpointError if they do not answer. The result is cached, as several checks use
+    it.
     """
     server_flags = RunConfig.non_default_settings(config.values(EndpointFlags.model_fields))
     # The engine takes the settings of a run, which must have a load.

@@ -91,8 +91,9 @@ def label_reasons(entry: Entry, *reason_lists: Refusals) -> list[str]:
 
 def entry_refusals(entry: Entry) -> Refusals:
     """Yield what the official checker refuses in any division, judged from the logs of both tests."""
-    if entry.config.scenario_rules.unofficial:
-        yield entry.config.scenario_rules.unofficial
+    reason_against_scenario = entry.config.scenario_rules.unofficial
+    if reason_against_scenario:
+        yield reason_against_scenario
     accuracy, performance = entry.accuracy.log("accuracy"), entry.performance.log("performance")
     if accuracy.errors:
         yield f"{len(accuracy.errors)} LoadGen errors in the accuracy test, the first: {accuracy.errors[0]}"
@@ -105,8 +106,8 @@ def entry_refusals(entry: Entry) -> Refusals:
             yield f"no {name} in the performance test's log, or 0"
     if not performance.token_latencies:
         yield "use_token_latencies is off in the performance test"
-    if entry.config.scenario_rules.limits:
-        # The checker goes by LoadGen's scenario, and LoadGen runs Interactive as Server: these limits hold for both.
+    is_server_for_loadgen = entry.config.scenario_rules.limits is not None  # LoadGen runs Interactive as Server.
+    if is_server_for_loadgen:  # The checker goes by LoadGen's scenario, so it takes Server's limits for both.
         yield from latency_refusals(performance, mlperf.SERVER_LIMITS)
         target = logged_setting(performance, "target_latency_ns")
         if target > LARGEST_TARGET_LATENCY_NS:
@@ -207,9 +208,9 @@ def performance_refusals(entry: Entry) -> Refusals:
         yield f"LoadGen error: {error}"
     folder = entry.performance.folder("performance")
     yield from claim_refusals(folder)
-    count_difference = test_run.count_difference(folder, result, requests.read_requests(folder))
-    if count_difference:
-        yield count_difference
+    mismatch_text = test_run.count_difference(folder, result, requests.read_requests(folder))  # of the requests
+    if mismatch_text:
+        yield mismatch_text
     percentile = logged_setting(result, "target_latency_percentile")
     # LoadGen judges the p99 of a latency, but in SingleStream and MultiStream it estimates the p90.
     official_percentile = ESTIMATE_PERCENTILE if result.scenario in ESTIMATES else PERCENTILE

@@ -26,7 +26,7 @@ class SideDifference:
     @property
     def words(self) -> str:
         """What BAD has in place of GOOD's value, in words: for example `no engine_patch NAME`, or `max_num_seqs=64`."""
-        if self.part == "python":
+        if self.part == "python":  # Another environment, whose name is a description already.
             return self.name
         if self.part == "patch" and self.bad:
             return f"engine_patch {self.name}"

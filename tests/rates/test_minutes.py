@@ -143,5 +143,5 @@ def test_no_test_is_shorter_for_it() -> None:
 
 def test_those_of_a_comparison_are_not_its_runs() -> None:
     config = CompareConfig(endpoint=("http://a/v1", "http://b/v1"), model="demo", minutes=12)
-    assert config.minutes == 12 and config.takes_minutes
+    assert config.minutes == 12 and config.accepts_minutes
     assert all("minutes" not in experiment.settings for experiment in sweep_of(config).experiments)
