@@ -133,7 +133,7 @@ def test_the_recording_holds_what_the_engine_tells(tmp_path: Path) -> None:
 
 
 def test_every_column_is_a_quantity_with_a_panel_or_a_share_of_time() -> None:
-    of_gpus = gpu_readings.GPU_NAMES
+    of_gpus = gpu_readings.NAMES_PER_GPU
     columns = {column.name for column in server_metrics.METRIC_COLUMNS} | {f"gpu_{name}" for name in of_gpus}
     assert columns < set(usage.QUANTITY_BY_NAME)
     drawn = {name for name, quantity in usage.QUANTITY_BY_NAME.items() if quantity.panel}
