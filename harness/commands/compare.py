@@ -24,8 +24,8 @@ from harness.sweep.file import SWEEP_FLAGS, FileSettings, Source, Sweep, SweepFi
 
 ABOUT = """Compare servers under the same requests, or finished runs as `report.py --compare` does. A, B, ... are the
 addresses of servers, or RUNs as in report.py. The servers are tested in turn (A B, then B A) until their difference is
-known to --within. All flags of run.py for a server are taken; by default a test lasts 10 s at 16 requests in flight. To
-compare settings of vLLM in this process, use a sweep: `python sweep.py FILE --repeat 3`."""
+known to --within percent. The flags of run.py that apply to a server are accepted; by default a test lasts 10 s at 16
+requests in flight. To compare settings of vLLM without a server, use a sweep: `python sweep.py FILE --repeat 3`."""
 EXAMPLES = (
     "python -m harness compare http://a:8000/v1 http://b:8000/v1 --concurrency 16",
     "python -m harness compare http://a:8000/v1 http://b:8000/v1 --fail-if 'output_tokens_per_s<-3%'",
@@ -47,7 +47,7 @@ class CompareConfig(RunConfig):
 
     side: tuple[str, ...] = flag((), RESULTS_TOPIC, "nothing", metavar="RUN")
     within: Annotated[float, positive_bounds(100)] = flag(2.0, BENCHMARK_TOPIC, "nothing")
-    """Stop when the interval of the change in speed (at a given rate: in latency p50) is narrower than X percent."""
+    """Stop when the interval of the change in speed (at a given rate, in latency p50) is narrower than X percent."""
     rounds: Annotated[int, positive_bounds(1000)] = flag(8, BENCHMARK_TOPIC, "nothing")
     """Maximum number of rounds, at least 2; a round tests each server twice (A B B A)."""
     minutes: Annotated[float, positive_bounds(10**5)] = flag(60.0, BENCHMARK_TOPIC, "nothing")

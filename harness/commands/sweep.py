@@ -29,7 +29,7 @@ def sweep(
     alternate: bool = option(False, "Run every second round in reverse order, so that a steady drift cancels out."),
     within: float | None = option(
         None,
-        "Stop before --repeat rounds once the interval of every change is narrower than PERCENT.",
+        "Stop early, with fewer than --repeat rounds, once every change's interval is narrower than PERCENT.",
         "PERCENT",
         min=0.1,
         max=100,

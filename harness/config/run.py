@@ -73,7 +73,7 @@ class RunConfig(workload.WorkloadFlags, engine.EndpointFlags):
     round: Literal["5.1", "6.0", "6.1"] = flag("6.1", BENCHMARK_TOPIC, "answers")
     """MLPerf Inference version (round), with its seeds and rules: change it to submit to another."""
     category: Literal["auto", "datacenter", "edge"] = flag("auto", BENCHMARK_TOPIC, "work")
-    """MLPerf category: sets samples and scenarios. auto: datacenter, or edge for singlestream, which it alone has."""
+    """MLPerf category, with its samples and scenarios. auto: datacenter, or edge for singlestream, which only it has."""
     scenario: ScenarioName = flag("offline", BENCHMARK_TOPIC, "work", metavar="NAME[,NAME...]")
     """offline: all at once; server: random arrivals within latency limits; interactive: the same, tighter;
     singlestream: one at a time; multistream: N at once, then the next N; concurrency: always N in flight; arrivals: at
@@ -81,7 +81,7 @@ class RunConfig(workload.WorkloadFlags, engine.EndpointFlags):
     two runs on one engine."""
     following_scenarios: tuple[ScenarioName, ...] = ()
     mode: Literal["accuracy", "performance", "both"] = flag("both", BENCHMARK_TOPIC, "nothing")
-    """Check the answers, measure the speed, or one after the other on one engine."""
+    """Check the answers, measure the speed, or both in turn on one engine."""
     compliance: Literal["none", "test06"] = flag("none", BENCHMARK_TOPIC, "nothing")
     """Also run MLPerf's compliance test. test06: logged outputs match what was reported to LoadGen."""
     max_new_tokens: Count = flag(mlperf.MAX_NEW_TOKENS, BENCHMARK_TOPIC, "work")
@@ -148,7 +148,7 @@ class RunConfig(workload.WorkloadFlags, engine.EndpointFlags):
     results_dir: Path = flag(Path("results"), RESULTS_TOPIC, "nothing")
     """Folder for the runs; use separate folders to keep experiments apart."""
     keep_all: bool = flag(True, RESULTS_TOPIC, "nothing")
-    """0: at the end of this run, delete the older run folders to save disk space."""
+    """0: at the end of this run, delete older run folders in --results-dir to save disk space."""
     extra_metrics: bool = flag(False, RESULTS_TOPIC, "nothing")
     """Record requests, KV cache, tokens, GPU, CPU and memory once a second, to see what limits the speed."""
 

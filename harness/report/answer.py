@@ -6,7 +6,7 @@ from operator import attrgetter
 from harness.config.mlperf import Tail
 from harness.config.patterns import Poisson
 from harness.core.document import Document, Line, Tone, caution_line
-from harness.core.formatting import joined_text, number
+from harness.core.formatting import joined_text, number, plural
 from harness.core.statistics import FEWEST_P99
 from harness.rates.state_left import caution_on_changed_server
 from harness.report.headroom import headroom_lines
@@ -215,7 +215,7 @@ def deviations_line(summary: Summary, whole: bool) -> Line:
     reasons = [str(deviation) for deviation in summary.meta.deviations]
     left_out = len(reasons) - MOST_REASONS
     if left_out > 0 and not whole:
-        reasons[MOST_REASONS:] = [f"{left_out} more in the report"]
+        reasons[MOST_REASONS:] = [f"{plural(left_out, 'more reason')} in the report"]
     return Line(NOT_COMPARABLE, "; ".join(reasons), "careful")
 
 
@@ -273,6 +273,7 @@ def loadgen_line(summary: Summary, test: Outcome) -> Line:
     """
     details = test.details
     basis = f"{number(test.queries)} {summary.scenario.pattern.query_noun} in {number(details.duration_s)} s"
+    basis += sent_rate_text(test)
     is_first_attempt = summary.run.search and not summary.run.attempts  # `attempts` has the earlier full tests.
     if test.valid and is_first_attempt:
         basis += ", at the first attempt"
@@ -321,7 +322,9 @@ def expense_lines(summary: Summary) -> Iterator[Line]:
     cost = metrics.METRIC_BY_NAME[metrics.COST].of(summary)
     joules = metrics.METRIC_BY_NAME["joules_per_output_token"].of(summary)
     if cost:
-        yield Line("cost", f"{number(cost)} per million output tokens, at a price of {number(summary.price)} per hour")
+        yield Line(
+            "cost", f"{number(cost)} per million output tokens, if the machine costs {number(summary.price)} per hour"
+        )
     if joules:
         yield Line("energy", f"{number(joules)} J per output token")
 

@@ -532,7 +532,7 @@ def draw_overview(document: Document, panel: Panel | None, path: Path) -> Pictur
     draw_text(text_area, rows)
     path.parent.mkdir(exist_ok=True)
     write_png(figure, path)
-    return Picture(path.stem, "The answer in short", f"{path.parent.name}/{path.name}", [])
+    return Picture(path.stem, "Summary", f"{path.parent.name}/{path.name}", [])
 
 
 def draw_text(area: "FigureBase", rows: Sequence["TextRow"]) -> None:

@@ -62,9 +62,10 @@ def table_of_scores(score: Accuracy) -> Table:
     """
 
     def name_of(check: ScoreCheck) -> str:
+        name = "gen_len, characters" if check.name == "gen_len" else check.name
         if check.name in score.approximate:
-            return f"{check.name} (approximate)"
-        return check.name
+            return f"{name} (approximate)"
+        return name
 
     columns: dict[str, TableColumn[ScoreCheck]] = {
         "score": name_of,
@@ -105,16 +106,16 @@ def score_text(score: Accuracy) -> str:
     part_note = PART_NOTE  # on how the scores of a part of the set are judged
     if score.full_set:
         part_note = ""
-    splitter = f"the splitter {score.splitter}"
+    splitter = f"the {score.splitter} splitter"
     if score.splitter_version:
         splitter += f" of NLTK {score.splitter_version}"
     if score.approximate:
-        splitter += f", not MLPerf's, so that {' and '.join(score.approximate)} are approximate"
+        splitter += f", not MLPerf's, so {' and '.join(score.approximate)} are approximate"
     at_limit = percent(score.at_token_limit / score.samples, 0)
     return (
         f"{number(score.samples)} samples{part_note}, {number(score.generated_tokens)} generated tokens, "
-        f"{number(score.characters)} characters; {at_limit} % of the answers end at the token limit. The sentences "
-        f"were found by {splitter}."
+        f"{number(score.characters)} characters; {at_limit} % of the answers end at the token limit. Sentences "
+        f"were split by {splitter}."
     )
 
 

@@ -308,7 +308,10 @@ def score_blocks(answers: AnswerPair) -> Iterator[Block]:
 def unseen_changes_note(answers: AnswerPair) -> str:
     """Return by how much the intervals of few changed scores are widened, and why."""
     percent = min(100.0, 100 * RULE_OF_THREE / answers.samples)
-    share = f"in up to {number(percent, 3)} % of other prompts (rule of three: 3 / {number(answers.samples)})"
+    share = (
+        f"in up to {number(percent, 3)} % of other prompts (rule of three: 3 / {number(answers.samples)}), each by up "
+        "to 100 points"
+    )
     if not answers.differing:
         return f"All answers are equal. The intervals allow for changes that these samples do not show, {share}."
     if answers.samples < FEWEST_SAMPLES:

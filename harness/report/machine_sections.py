@@ -148,7 +148,7 @@ def silent_metrics(details: TestDetails) -> str:
     if len(missing_names) == len(server_metrics.METRIC_COLUMNS):
         return "; the engine exposes no metrics"
     labels = ", ".join(telemetry.QUANTITY_BY_NAME[name].label for name in missing_names)
-    return f"; not reported by the engine: {labels}"
+    return f"; the engine does not report {labels}"
 
 
 def files(report: RunReport) -> Iterator[Section]:
@@ -158,7 +158,7 @@ def files(report: RunReport) -> Iterator[Section]:
         printed = "the engine"
     text = (
         "[report.html](report.html): this page as one file; [summary.json](summary.json): every number above; "
-        f"[engine.log](engine.log): what {printed} printed; LoadGen's logs are in a folder for each test. The terms "
-        "are explained in `docs/reference/glossary.md` of the benchmark, the metrics in `docs/reference/metrics.md`."
+        f"[engine.log](engine.log): what {printed} printed; each test has its own folder with LoadGen's logs. The "
+        "program's pages `docs/reference/glossary.md` and `docs/reference/metrics.md` explain the terms and metrics."
     )
     yield Section("Files", "what else is in the run's folder", [MarkdownText(text)])

@@ -52,7 +52,7 @@ def loads(report: RunReport) -> Iterator[Section]:
         folders = "`Probes/`"
         if summary.run.attempts:
             folders += " and `Attempts/`"
-        blocks.append(f"Each test at a load is a separate LoadGen test; the logs are in {folders}.")
+        blocks.append(f"Each load has a LoadGen test of its own; the logs are in {folders}.")
     yield Section("Tests at each load", outcomes_text(summary), blocks)
 
 
@@ -111,8 +111,8 @@ def replicas_text(picture: LoadPicture, rate: float) -> str:
     share = load_view.REPLICA_LOAD_SHARE
     in_peak = number(share * rate)
     return (
-        f"A replica answers {answered} ({name}); a peak of P requests/s needs ceil(P / {in_peak}) replicas. "
-        f"{in_peak} is {100 * share:g} % of {number(rate)}: the rest is a reserve."
+        f"A replica answers {answered} ({name}); with a reserve of {100 * (1 - share):.0f} %, plan "
+        f"{in_peak} for each. A peak of P requests/s needs ceil(P / {in_peak}) replicas."
     )
 
 
@@ -180,7 +180,7 @@ def open_ends_note(test: Outcome) -> str:
     """Return a sentence on the intervals of a test that have no upper end; empty if all of them have one."""
     intervals = chain.from_iterable(kind.values() for kind in test.details.intervals.values())
     if any(interval is not None and interval[1] is None for interval in intervals):
-        return ' "Or more": too few requests for an upper end.'
+        return ' "Or more": too few independent requests for an upper end.'
     return ""
 
 

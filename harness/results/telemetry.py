@@ -233,10 +233,13 @@ def joined_without_remedy(full: Sequence[Statement]) -> Statement:
     """
     first, *further = full
     if further:
-        what = f"{first.what}; at times all request slots were in use as well; more of either would not help"
+        what = (
+            f"{first.what}; at times all request slots were in use as well; more of either would not help, as the "
+            "bottleneck is another"
+        )
     else:
         more = "more slots" if first.name == "slots" else "a larger cache"
-        what = f"{first.what}; {more} would not help"
+        what = f"{first.what}; {more} would not help, as the bottleneck is another"
     return replace(first, what=what, remedy="")
 
 
@@ -282,7 +285,7 @@ def busy_parts(used: Used, client: bool, others_percent: float) -> Iterator[Stat
             warning = "times may be the client's own"
         time = "the time"
         if others_percent >= NOTICED_PERCENT:
-            time = "the time that other programs did not use"
+            time = "the time that other programs left free"
         # A statement shows its remedy after a colon. There is none here, so the warning takes that place.
         yield bound_statement("busy", f"the {name} was busy {number(cpu_percent, 3)} % of {time}", remedy=warning)
 

@@ -313,7 +313,7 @@ def plan_from_curve(plan: Plan, probes: list[Outcome]) -> Plan:
     best_rate = best_given_rate(plan, probes)
     lowest_rate = min(probe.load for probe in probes)
     if best_rate is not None:
-        rate, choice = best_rate, "the highest that is VALID"
+        rate, choice = best_rate, "the highest that should stay VALID"
     elif rates_that_held:  # Some probes were VALID, but a full test at these rates would not be.
         rate, choice = lowest_rate, "the lowest, since none would last,"
     else:

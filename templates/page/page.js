@@ -42,7 +42,7 @@
     const under = typed.length ? `${point} within ${typed.join(" and ")} ms` : "without a limit";
     const word = document.createElement("span");
     word.className = `word ${!best ? "bad" : best.is_full && !best.doubt ? "good" : "care"}`;
-    const how = best && !best.is_full ? ", by a probe alone" : data.tests.every((test) => test.is_full) ? "" : ", full tests first";
+    const how = best && !best.is_full ? ", by a probe alone" : data.tests.every((test) => test.is_full) ? "" : " among the full tests";
     word.textContent = !best ? "No test that counts is within these limits" : typed.length && best.doubt ? "Not judged, the machine was busy:"
       : `${typed.length ? "Best within these limits" : "Best test that counts"}${how}:`;
     find("answer").replaceChildren(word, best ? ` ${best.name}, with ${best.speed} (${under}).${replicas(best)}`

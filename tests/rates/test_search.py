@@ -291,7 +291,7 @@ CURVE = resolve(RunConfig(scenario="server", server_target_qps=(54, 58, 62)), []
 
 def test_a_list_of_rates_ends_below_the_capacity() -> None:
     held = plan_from_curve(CURVE, [*CARD, steady(74.4, 360, 59)])  # nothing tells the capacity yet
-    assert held.target_qps == 62 and held.notes[-1].endswith("(the highest that is VALID of 3 rates)")
+    assert held.target_qps == 62 and held.notes[-1].endswith("(the highest that should stay VALID of 3 rates)")
     found = plan_from_curve(CURVE, [*CARD, overloaded(74.4, 60.8, 6000)])
     assert found.target_qps == 58
     assert tells(found.notes[-1], "62 was VALID only for a short time")

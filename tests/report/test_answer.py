@@ -256,7 +256,7 @@ def test_the_first_screen_has_what_a_number_needs(tmp_path: Path) -> None:
         "| accuracy | not checked |",
         "| not comparable with MLPerf | ",
         "| caution | other programs used 1 of 2 CPU cores; do not pass this number on |",
-        "| cost | 0.9766 per million output tokens, at a price of 3.6 per hour |",
+        "| cost | 0.9766 per million output tokens, if the machine costs 3.6 per hour |",
         "| label | before \\| after |",
         "| precision | bf16, quantization none |",
         "| KV cache type | auto |",

@@ -37,7 +37,7 @@ def test_several_rates_make_a_curve(tmp_path: Path) -> None:
     assert (folder / "plots" / "search.png").exists()
     assert (
         "A replica answers 7.875 requests/s within the limits (the full test at 8.5 queries/s); "
-        "a peak of P requests/s needs ceil(P / 7.088) replicas. 7.088 is 90 % of 7.875: the rest is a reserve.\n"
+        "with a reserve of 10 %, plan 7.088 for each. A peak of P requests/s needs ceil(P / 7.088) replicas.\n"
     ) in page
     assert "<span>probes: 2 VALID, 1 INVALID; full tests: 1 VALID</span>" in (folder / "report.html").read_text()
 

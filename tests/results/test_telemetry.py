@@ -339,7 +339,7 @@ def test_what_other_programs_take_of_the_cpu_bounds_no_engine() -> None:
 
 def test_the_engine_is_judged_by_its_share_of_the_cpu_that_others_left() -> None:
     used = {"cpu_percent": Usage(mean=100.0, max=100.0)}
-    assert bounds(used, None, others=6.5) == ["the CPU was busy 100 % of the time that other programs did not use"]
+    assert bounds(used, None, others=6.5) == ["the CPU was busy 100 % of the time that other programs left free"]
     assert not bounds({"cpu_percent": Usage(mean=95.0, max=100.0)}, None, others=6.5)
     assert not bounds(used, None, others=100.0)
 
@@ -347,8 +347,8 @@ def test_the_engine_is_judged_by_its_share_of_the_cpu_that_others_left() -> None
 def test_what_is_busy_stands_before_the_slots_that_it_filled() -> None:
     full = used(requests_running=(60, 64), requests_waiting=(9, 20), kv_cache_percent=(20, 30), cpu_percent=(100, 100))
     busy, slots = bounds(full, 64, others=6.5)
-    assert busy == "the CPU was busy 100 % of the time that other programs did not use"
-    assert slots.endswith("; more slots would not help")
+    assert busy == "the CPU was busy 100 % of the time that other programs left free"
+    assert slots.endswith("; more slots would not help, as the bottleneck is another")
 
 
 @given(percent=st.floats(0, 100), others=st.floats(0, 100))
