@@ -24,8 +24,9 @@ from harness.sweep.file import SWEEP_FLAGS, FileSettings, Source, Sweep, SweepFi
 
 ABOUT = """Compare servers under the same requests, or finished runs as `report.py --compare` does. A, B, ... are the
 addresses of servers, or RUNs as in report.py. The servers are tested in turn (A B, then B A) until their difference is
-known to --within percent. The flags of run.py that apply to a server are accepted; by default a test lasts 10 s at 16
-requests in flight. To compare settings of vLLM without a server, use a sweep: `python sweep.py FILE --repeat 3`."""
+known to --within percent. The flags of run.py that apply to a server are accepted, with other defaults for the load: 16
+requests in flight for 10 s. To compare settings of vLLM without a server, use a sweep: `python sweep.py FILE --repeat
+3`."""
 EXAMPLES = (
     "python -m harness compare http://a:8000/v1 http://b:8000/v1 --concurrency 16",
     "python -m harness compare http://a:8000/v1 http://b:8000/v1 --fail-if 'output_tokens_per_s<-3%'",
