@@ -59,7 +59,7 @@ def command_parameters(kind: type[Settings]) -> list[inspect.Parameter]:
         None,
         help=(
             f"YAML file with any of these settings, or one of {', '.join(shipped_names('configs'))} (for static fp8 "
-            "scales; those named -static are for Offline); flags win."
+            "scales; -static for Offline); flags win."
         ),
         rich_help_panel=RESULTS_TOPIC,
         metavar="FILE",

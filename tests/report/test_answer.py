@@ -109,7 +109,7 @@ def test_a_test_that_is_invalid_has_its_reason_as_title_and_a_next_step(tmp_path
     log.write_text(log.read_text().replace('"VALID"', '"INVALID"'))
     page = shown(rendering.build_report(folder))
     assert page[1] == "INVALID at 8.5 queries/s: slowest TTFT 20 ms, over the limit of 15 ms"
-    assert "INVALID        64 queries in 8 s" in page
+    assert "INVALID        64 queries in 8 s at 8.5 queries/s" in page
     (command,) = [line.split(maxsplit=1)[1] for line in page if line.startswith("next ")]
     assert command == "python run.py --server-target-qps max"
     assert page[-1] == "report: results/latest/report.html"
