@@ -187,7 +187,7 @@ def test_title_numbers_index_comparison_and_gate_name_one_level(levels: Path) ->
         ratio = speed / (metrics.METRIC_BY_NAME["tokens_per_sec"].of(runs[0].summary) or 0.0)
         found = compare_page.document(runs)
         change = Change.between([1.0], [ratio]).describe(metrics.METRIC_BY_NAME["tokens_per_sec"], "A")
-        assert found.title.startswith(f"{after.name} is {change}: "), found.title
+        assert found.title.startswith(f"B is {change}: "), found.title
         judged = regression.judge(Sides([runs[0]], [runs[1]]), [regression.parse_condition("output_tokens_per_s<-3%")])
         assert [each.verdict for each in judged] == ["FAIL" if ratio < 0.97 else "PASS"]
 
