@@ -159,7 +159,7 @@ def test_compare_two_runs(offline: Finished, singlestream: Finished, server: Fin
     assert "rougeL" in page
     other = [sys.executable, "report.py", "--compare", first, str(singlestream.folder)]
     unpaired = subprocess.run(other, cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    assert "not compared: other samples" in unpaired
+    assert "not compared: different samples" in unpaired
     assert "| accuracy | PASS | PASS |" in unpaired and "## Scores" not in unpaired
 
 
