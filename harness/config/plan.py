@@ -195,6 +195,11 @@ class Plan(Load):
         return f"{queries:,} {self.pattern.query_noun} in about {duration_text(seconds)}"
 
     @property
+    def expected_length(self) -> str:
+        """The `length` in words for the screen, which says that it is not measured; empty if it is not known yet."""
+        return f"expected: {self.length}" if self.length else ""
+
+    @property
     def duration_problem(self) -> str | None:
         """The reason why the performance test has too few queries to be VALID at its rate, in words.
 

@@ -73,7 +73,7 @@ class RunConfig(workload.WorkloadFlags, engine.EndpointFlags):
     round: Literal["5.1", "6.0", "6.1"] = flag("6.1", BENCHMARK_TOPIC, "answers")
     """MLPerf Inference version (round), with its seeds and rules: change it to submit to another."""
     category: Literal["auto", "datacenter", "edge"] = flag("auto", BENCHMARK_TOPIC, "work")
-    """MLPerf category: samples and scenarios. auto: datacenter, or edge for singlestream, its alone."""
+    """MLPerf category: samples and scenarios. auto: datacenter, or edge for singlestream, which only edge has."""
     scenario: ScenarioName = flag("offline", BENCHMARK_TOPIC, "work", metavar="NAME[,NAME...]")
     """offline: all at once; server: random arrivals within latency limits; interactive: the same, tighter;
     singlestream: one at a time; multistream: N at once, then the next N; concurrency: always N in flight; arrivals: at

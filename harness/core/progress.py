@@ -191,9 +191,7 @@ def seconds_to_last_answer(counters: Counters, total: int, elapsed: float, rate:
     return s_to_last_issue + in_flight / rate
 
 
-def share_done(
-    counters: Counters, total: int, elapsed: float, least_s: float = 0.0, rate: float | None = None
-) -> list[str]:
+def share_done(counters: Counters, total: int, elapsed: float, least_s: float, rate: float | None) -> list[str]:
     """Return the share of a test that is done, the time that is left, and the samples, as texts.
 
     Before the first answer, only the samples are returned. The arguments are those of `progress_text`.

@@ -141,9 +141,7 @@ class LoadGenSession:
         if mode == "test06":
             self.display.stage("TEST06", "load")
         else:
-            length = ""
-            if mode == "performance" and plan.length:
-                length = f"expected: {plan.length}"
+            length = plan.expected_length if mode == "performance" else ""
             self.display.stage(f"{mode} test", mode, length)
         self.drive(mode, plan, folder)
         return folder

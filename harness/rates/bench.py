@@ -15,7 +15,7 @@ from harness.config.loadgen_schedule import queries_until
 from harness.config.patterns import SURE_QUERIES, ClosedLoop
 from harness.config.plan import Plan, TestPart, duration_text
 from harness.core import nvml
-from harness.core.formatting import number
+from harness.core.formatting import joined_text, number
 from harness.core.progress import Display
 from harness.core.statements import Statement
 from harness.loadgen import gpu_readings
@@ -138,7 +138,7 @@ class Bench:
         `short` is the run's plan with another load and a short length. `reason` says on the screen why the test runs.
         """
         session = self.session
-        why = "; ".join(filter(None, (short.length, reason)))
+        why = joined_text("; ", short.expected_length, reason)
         load = number(short.pattern.planned_load(short))  # the rate, the concurrency or the like, as text
         folder = new_folder(session.folder.subfolder("Probes"), load)
         session.display.stage(f"probe at {load} {short.pattern.unit}", "load", why)

@@ -137,7 +137,13 @@ class ComparedRun(NamedTuple):
 
 
 Runs = Sequence[ComparedRun]
-LetteredRun = tuple[str, ComparedRun]  # a run with its letter in the comparison
+
+
+class LetteredRun(NamedTuple):
+    """A run with its letter in the comparison."""
+
+    letter: str
+    run: ComparedRun
 
 
 def run_letters(count: int) -> list[str]:
@@ -152,7 +158,7 @@ def run_number(letter: str) -> int:
 
 def lettered(runs: Runs) -> list[LetteredRun]:
     """Return the runs of a comparison with their letters."""
-    return [*zip(run_letters(len(runs)), runs, strict=True)]
+    return [LetteredRun(letter, run) for letter, run in zip(run_letters(len(runs)), runs, strict=True)]
 
 
 def is_load_known(runs: Runs) -> bool:

@@ -384,7 +384,7 @@ def speed_finding(lettered_runs: Sequence[LetteredRun]) -> SpeedFinding:
         change = change.of_metric_on_busy_machine(metric, greatest_loads[basis], greatest_loads[compared])
     basis_name, compared_name = basis, compared
     if len(sides[basis]) == len(sides[compared]) == 1:
-        basis_name, compared_name = (sides[side][0][0] for side in (basis, compared))  # letters
+        basis_name, compared_name = (sides[side][0].letter for side in (basis, compared))
     figures = metric.against(means[compared], means[basis])
     text = f"{compared_name} is {change.describe(metric, basis_name)}: {figures}"
     return SpeedFinding(text, change.has_interval)

@@ -80,7 +80,7 @@ def bound_sentences(test: Outcome, limits: Mapping[str, str]) -> list[str]:
         return ["What limits the speed was not recorded: run with --extra-metrics to see it."]
     if details.ran_out:
         strongest, *further_bounds = details.ran_out
-        return [f"**What limits the speed**: {strongest}.", *as_sentences(further_bounds)]
+        return [f"**Bottleneck**: {strongest}.", *as_sentences(further_bounds)]
     if test.background_load:
         return ["What limits the speed is not known: the machine was busy."]
     recorded, unrecorded = list[str](), list[str]()

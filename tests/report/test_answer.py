@@ -289,7 +289,7 @@ def test_a_valid_run_says_what_bounds_it(tmp_path: Path) -> None:
     assert "--extra-metrics" in findings(summary(tmp_path / "unknown"))[0]
     capped = "seconds,gpu0_load_percent,gpu0_clock_mhz,gpu0_power_capped_percent\n1,99,1980,100\n2,99,990,100\n"
     first, busy = findings(summary(tmp_path / "capped", capped, system=HOPPER, model="other"))
-    assert tells(first, "**What limits the speed**: ", "power", "24.8 %", ": ")
+    assert tells(first, "**Bottleneck**: ", "power", "24.8 %", ": ")
     assert tells(busy, "GPU ", " 99 % of the time.")
     idle = "seconds,cpu_percent\n1,5\n2,5\n"
     assert tells(findings(summary(tmp_path / "idle", idle))[0], "the CPU", "Not known: the KV cache, request slots")

@@ -279,7 +279,7 @@ def test_of_several_runs_the_fastest_is_held_against_the_first_or_the_next(tmp_p
         rendering.build_report(folder)
     runs = {name: compare.read_run(tmp_path / name) for name in "ABC"}
     titles = {
-        order: compare_page.speed_finding([(name, runs[name]) for name in order]).text
+        order: compare_page.speed_finding([compare.LetteredRun(name, runs[name]) for name in order]).text
         for order in ("ABC", "CAB", "BAC", "BCA")
     }
     assert tells(titles["ABC"], "B is 30 % faster than A", "1,300 against 1,000 output tokens/s")

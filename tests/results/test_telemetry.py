@@ -300,7 +300,7 @@ def test_the_report_shows_it(tmp_path: Path) -> None:
     (run / "Performance" / "machine.csv").write_text(f"{head}\n1,5,2,90,99,64,10,99.1\n2,6,3,95,,64,10,99.5\n")
     rendering.build_report(run)
     page = (run / "report.md").read_text()
-    assert tells(page, "**What limits the speed**: ", "KV cache was full ", " 10 requests waited")
+    assert tells(page, "**Bottleneck**: ", "KV cache was full ", " 10 requests waited")
     assert "| GPU load, % | 94.8 | 95 |" in page
     assert (run / "plots" / "machine.png").exists()
 
