@@ -19,6 +19,21 @@ LEFT_OUT_OF_NAMES = re.compile(r"NVIDIA |\[\w+\] ?|MS-|Intel(\(R\))? |\(R\)| Bla
 PlacedResult = tuple[float, Published]  # a result with its place on the scale in percent
 
 
+# The columns of the table of published results: the title of each and the field of `Published`. `{machine}` stands for
+# what the rates are of, and the number of accelerators is left out for CPUs.
+RESULT_COLUMNS = {
+    "device": "device",
+    "samples/s per {machine}": "samples_per_sec",
+    "tokens/s per {machine}": "tokens_per_sec",
+    "accelerators": "accelerators",
+    "submitter": "submitter",
+    "software": "software",
+    "weights": "weights",
+    "round": "round",
+    "source": "source",
+}
+
+
 class Strip(NamedTuple):
     """The picture of a run among published results: a line for each kind of device, and the run's own."""
 
@@ -53,6 +68,19 @@ def published_strips(summary: Summary) -> Iterator[Strip]:
         strip = strip_of(subject.scenario_name(summary), device, gpu_count, placed_rate, unit)
         if strip:
             yield strip
+
+
+def machine_of_rates(summary: Summary) -> str:
+    """Return what a published rate is of: an accelerator or, for a run without one, a system of CPUs alone."""
+    return "accelerator" if summary.gpus else "system"
+
+
+def result_columns(summary: Summary) -> dict[str, str]:
+    """Return the columns of the table of published results beside the run, by their titles."""
+    columns = {title.format(machine=machine_of_rates(summary)): field for title, field in RESULT_COLUMNS.items()}
+    if not summary.gpus:
+        del columns["accelerators"]
+    return columns
 
 
 def short_name(device: str) -> str:

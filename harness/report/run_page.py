@@ -41,6 +41,8 @@ def run_page(report: RunReport, document: Document, test: TestRun | None) -> str
         tails=page.chart_html(limit_bars(result)) if result and result.tails else "",
         watts=watts,
         strips=list(published_strip.published_strips(summary)),
+        result_columns=published_strip.result_columns(summary),
+        per=published_strip.machine_of_rates(summary),
         drawn=loads,
         main=main,
         shares=gpu_time_chart(result),
