@@ -248,3 +248,46 @@ def test_no_loop_takes_a_name_whose_value_is_read_after_it() -> None:
     assert values_lost_to_loops("def f(a):\n  n = 'x'\n  for n in a:\n    print(n)\n  n = 2\n  return n\n") == []
     for path in HARNESS.rglob("*.py"):
         assert values_lost_to_loops(path.read_text()) == [], path
+
+
+def dense_expressions(tree: ast.AST) -> Iterator[int]:
+    """The lines of expressions that hold several ideas: two loops or two conditions in a comprehension, a conditional
+    within a conditional, and a walrus that is no condition of `if` or `while`.
+    """
+    conditions = {
+        id(part) for node in ast.walk(tree) if isinstance(node, ast.If | ast.While) for part in ast.walk(node.test)
+    }
+    for node in ast.walk(tree):
+        is_dense = False
+        match node:
+            case ast.ListComp() | ast.SetComp() | ast.DictComp() | ast.GeneratorExp():
+                is_dense = len(node.generators) > 1 or any(len(loop.ifs) > 1 for loop in node.generators)
+            case ast.IfExp():
+                is_dense = any(isinstance(part, ast.IfExp) for part in ast.walk(node) if part is not node)
+            case ast.NamedExpr():
+                is_dense = id(node) not in conditions
+        if is_dense:
+            assert isinstance(node, ast.expr)
+            yield node.lineno
+
+
+def test_dense_expressions_of_every_kind_are_seen() -> None:
+    lines = (
+        "a = [x for y in z for x in y]",
+        "b = [x for x in z if x if x > 1]",
+        "c = 1 if a else 2 if b else 3",
+        "d = (e := 1) + 1",
+        "f = [x for x in z if x]",
+        "while g := f.pop(): pass",
+        "h = 1 if a else 2",
+    )
+    assert sorted(dense_expressions(ast.parse("\n".join(lines)))) == [1, 2, 3, 4]
+
+
+def test_an_expression_holds_one_idea() -> None:
+    dense = [
+        f"{path.relative_to(ROOT)}:{line}"
+        for path in sorted(HARNESS.rglob("*.py"))
+        for line in dense_expressions(ast.parse(path.read_text()))
+    ]
+    assert dense == []

@@ -5,6 +5,7 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Sequence
 from functools import partial
+from itertools import chain
 from typing import Literal, NamedTuple
 
 from prometheus_client.parser import text_string_to_metric_families
@@ -27,6 +28,11 @@ class MetricColumn(NamedTuple):
     metrics: str
     scale: float = 1.0
     of_all: str = ""
+
+    @property
+    def sources(self) -> list[str]:
+        """The names of all metrics that the column is made of."""
+        return f"{self.metrics} {self.of_all}".split()
 
 
 # Older names come last: vLLM's before 0.11, SGLang's before 0.5.
@@ -91,9 +97,7 @@ WAITS = tuple(
 )
 RANKS = ("tp_rank", "pp_rank", "moe_ep_rank")  # labels of an engine's ranks, each of which reports the whole engine
 # The names of all metrics that the columns are made of.
-SOURCES = frozenset(
-    source for column in (*METRIC_COLUMNS, *WAITS) for source in f"{column.metrics} {column.of_all}".split()
-)
+SOURCES = frozenset(chain.from_iterable(column.sources for column in (*METRIC_COLUMNS, *WAITS)))
 
 
 def metric_cells(before: Readings, now: Readings, seconds: float) -> list[Measured]:

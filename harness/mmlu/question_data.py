@@ -35,7 +35,9 @@ SUBJECT_NAMES = {
         virology""",
 }
 DOMAINS = {domain: names.split() for domain, names in SUBJECT_NAMES.items()}
-DOMAIN_OF = {subject: domain for domain, subjects in DOMAINS.items() for subject in subjects}
+DOMAIN_OF = dict[str, str]()  # the domain of each subject
+for _domain, _subjects in DOMAINS.items():
+    DOMAIN_OF |= dict.fromkeys(_subjects, _domain)
 SUBJECTS = sorted(DOMAIN_OF)
 COLUMNS = ("question", "choices", "answer")  # the columns that every row must have
 StoredQuestion = tuple[str, Mapping[str, Any]]  # the place of a row, for an error message, and its columns

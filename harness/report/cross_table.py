@@ -1,6 +1,7 @@
 """One metric of finished runs across two axes, such as the kinds of GPU and the batch, and its ratios."""
 
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from statistics import fmean
 from typing import NamedTuple
 
@@ -128,7 +129,7 @@ def metric_called(name: str) -> Metric:
 def mean_figure(cells: Sequence[Cell], metric: Metric) -> Figure:
     """Return the mean of a metric over the runs of one row and column, with the doubts of all of them."""
     figures = [cell.figures[metric.name] for cell in cells]
-    doubts = dict.fromkeys(doubt for figure in figures for doubt in figure.doubts)
+    doubts = dict.fromkeys(chain.from_iterable(figure.doubts for figure in figures))
     return Figure(fmean(figure.value for figure in figures if figure.value is not None), tuple(doubts))
 
 

@@ -436,8 +436,11 @@ class LoadPicture(NamedTuple):
 
 def shown_values(loads: Sequence[LoadPoint], kind: str) -> list[float]:
     """Return all values of a kind of latency that a picture may show, in milliseconds, without unknown ones and 0."""
-    values = [load_point.test.at(kind, point) for load_point in loads for point in SHOWN_PERCENTILES]
-    return [value for value in values if value]
+    values = list[float]()
+    for load_point in loads:
+        measured = (load_point.test.at(kind, point) for point in SHOWN_PERCENTILES)
+        values += filter(None, measured)
+    return values
 
 
 def known_percentiles(loads: Sequence[LoadPoint], kinds: Sequence[str]) -> dict[str, bool]:

@@ -38,7 +38,8 @@ def facts_of(folder: Path) -> RunFacts:
         if (folder / "summary.json").exists():
             problem = "the summary that was kept of a run, without its logs"
         raise UsageError(f"{folder}: {problem}; not a run folder.", path=folder)
-    match facts := read_json(path):
+    facts = read_json(path)
+    match facts:
         case {"plan": {**plan}} if "running" not in plan:  # The older format has no `running`.
             raise UsageError(f"{folder}: written in an older format; use the version that wrote it.", path=folder)
         case {**fields} if "plan" not in fields:
