@@ -35,7 +35,9 @@ def facts_of(folder: Path) -> RunFacts:
     path = folder / "config.json"
     if not path.exists():
         problem = "no config.json in it"
-        if (folder / "summary.json").exists():
+        if folder.is_file():
+            problem = "a file"
+        elif (folder / "summary.json").exists():
             problem = "the summary that was kept of a run, without its logs"
         raise UsageError(f"{folder}: {problem}; not a run folder.", path=folder)
     facts = read_json(path)

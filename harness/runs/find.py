@@ -60,7 +60,7 @@ def find_runs(word: str, results_dir: Path, with_failed: bool = False) -> list[P
         raise no_results_error(word, example=all_runs_of_label[0])
     run_names = [path.parent.name for path in results_dir.glob("*/config.json")]
     hint = spelling_hint(word, ["latest", *runs_with_results, *run_names])
-    raise UsageError(f"{word}: no path, and no run or label in {results_dir}{hint}")
+    raise UsageError(f"{word}: no such path, and no run or label of this name in {results_dir}{hint}")
 
 
 def no_results_error(label: str, example: Path) -> UsageError:

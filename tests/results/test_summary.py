@@ -199,6 +199,16 @@ def test_a_newer_format_is_refused_by_its_number(tmp_path: Path) -> None:
         benchmark_run.facts_of(run)
 
 
+def test_what_is_no_run_folder_is_called_what_it_is(tmp_path: Path) -> None:
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "kept" / "summary.json").write_text("{}")
+    (tmp_path / "notes.txt").write_text("")
+    problems = {"": "no config.json", "kept": "summary that was kept", "notes.txt": "notes.txt: a file;"}
+    for name, problem in problems.items():
+        with pytest.raises(UsageError, match=problem):
+            benchmark_run.facts_of(tmp_path / name)
+
+
 def test_files_of_older_formats_are_read_and_not_rendered_again(tmp_path: Path) -> None:
     example_runs.rendered(tmp_path / "run")
     example_runs.rendered(tmp_path / "other")

@@ -349,7 +349,7 @@ def test_bad_input_ends_in_one_line(tmp_path: Path) -> None:
         "takes GOOD and BAD; got 3 sides": ([good, bad, bad], []),
         "needs --python at least twice": ([good], [sys.executable]),
         "is given once or twice with GOOD and BAD": ([good, bad], [sys.executable] * 3),
-        "no path, and no run or label": ([good, "nowhere"], []),
+        "no such path, and no run or label": ([good, "nowhere"], []),
         "No such file": ([good, bad], [str(tmp_path / "no-python")]),
         "not a Python": ([good, bad], ["/bin/false"]),
         "not a Python interpreter": ([good, bad], ["python\0"]),
@@ -370,7 +370,7 @@ def test_bad_input_ends_in_one_line(tmp_path: Path) -> None:
         (["file.yaml", "--fail-if", "ttft_p99_ms>9", "--bisect", "a", "b"], "remove FILE"),
         (["--within", "2", "--fail-if", "ttft_p99_ms>9", "--bisect", "a", "b"], "remove --within"),
         (["--fail-if", "speed<3", "--bisect", "a", "b"], "no metric speed"),
-        (["--fail-if", "ttft_p99_ms>9", "--bisect", "a", "b"], "no path, and no run or label"),
+        (["--fail-if", "ttft_p99_ms>9", "--bisect", "a", "b"], "no such path, and no run or label"),
     ],
 )
 def test_a_command_line_that_cannot_be_bisected_ends_in_one_line(
