@@ -10,7 +10,7 @@ from statistics import fmean, pstdev
 from typing import NamedTuple
 
 from harness.core.errors import UsageError
-from harness.core.formatting import number
+from harness.core.formatting import number, plural
 from harness.core.plain_numbers import decimal_number
 
 MOST_REQUESTS = 10**7  # in one test
@@ -167,7 +167,7 @@ class Replay:
 
     def __str__(self) -> str:
         seconds, rate = number(self.seconds), number(self.rate)
-        return f"arrivals: {self.requests:,} requests in {seconds} s, {rate} a second on average"
+        return f"arrivals: {plural(self.requests, 'request')} in {seconds} s, {rate} a second on average"
 
     @property
     def rate(self) -> float:

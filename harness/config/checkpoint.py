@@ -10,6 +10,7 @@ from harness.config.quantization import QuantizationNote, StoredFormat, stored_f
 from harness.config.weight_files import weight_files
 from harness.core import files, vllm_source
 from harness.core.errors import UsageError
+from harness.core.formatting import plural
 
 LARGEST_WEIGHTS_BYTES = 2**46  # 64 TiB
 MOST_LAYERS = 10_000  # each layer is a module of its own, however few weights it has
@@ -113,7 +114,7 @@ def title(config: EngineConfig) -> str:
     if not path.is_file():
         return name
     quantized = files.read(path, QuantizationNote)
-    calibration = f"calibrated on {quantized.samples:,} samples of {quantized.data}"
+    calibration = f"calibrated on {plural(quantized.samples, 'sample')} of {quantized.data}"
     return f"{name} (of {quantized.model}: {quantized.scheme}; {calibration})"
 
 

@@ -10,6 +10,7 @@ from pydantic import Field
 
 from harness.config.flags import Settings
 from harness.core.errors import UsageError
+from harness.core.formatting import plural
 
 MOST_TOKENS = 10**6
 MOST_SIGMA = 3.0
@@ -83,7 +84,8 @@ class PromptParts(Settings):
         """These settings in words, as the end of a description. Each follows a semicolon. Empty for the defaults."""
         parts = []
         if self.prefix_len:
-            parts.append(f"one of {self.prefixes:,} beginnings of {self.prefix_len:,} tokens")
+            choice = "the same beginning" if self.prefixes == 1 else f"one of {self.prefixes:,} beginnings"
+            parts.append(f"{choice} of {plural(self.prefix_len, 'token')}")
         if self.turns > 1:
             parts.append(f"conversations of {self.turns:,} turns")
         if self.salt != "none":

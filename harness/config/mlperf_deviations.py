@@ -7,6 +7,7 @@ from pydantic import BeforeValidator
 
 from harness.config import engine, mlperf, models, workload
 from harness.config.run import RunConfig
+from harness.core.formatting import plural
 from harness.core.statements import Statement, StatementKind
 
 OTHER_MODEL, OTHER_SHAPE = "another model", "another shape"
@@ -165,9 +166,9 @@ def work_deviations(plan: JudgedPlan) -> Iterator[tuple[str, str]]:
     if is_short and config.mode != "accuracy" and not ends_after_queries:
         yield "duration", f"minimum duration {plan.min_duration_s:g} s instead of {mlperf.MIN_DURATION_S:g} s"
     if ends_after_queries:
-        yield "queries", f"{plan.fewest_queries:,} queries instead of a minimum duration"
+        yield "queries", f"{plural(plan.fewest_queries, 'query')} instead of a minimum duration"
     if not plan.request_set and config.max_new_tokens != mlperf.MAX_NEW_TOKENS:
-        yield "new tokens", f"{config.max_new_tokens} new tokens instead of {mlperf.MAX_NEW_TOKENS}"
+        yield "new tokens", f"{plural(config.max_new_tokens, 'new token')} instead of {mlperf.MAX_NEW_TOKENS}"
     if plan.limits and plan.limits != config.scenario_rules.limits:
         yield "limits", f"custom latency limits (TTFT {plan.limits.ttft:g} ms, TPOT {plan.limits.tpot:g} ms)"
     if config.seed is not None:

@@ -99,7 +99,7 @@ class Load:
 class LoadPattern:
     """A way of sending queries."""
 
-    unit, query_noun = "queries/s", "queries"  # words for the load, and for what LoadGen issues
+    unit, query_noun = "queries/s", "query"  # words for the load, and for what LoadGen issues
     load = "target_qps"  # the plan's field for the load, which is in `unit`
     rate_flag: str  # the flag that says how much is sent
     flags: tuple[str, ...] = ()  # flags that it takes beside those of every pattern
@@ -205,7 +205,7 @@ class Burst(LoadPattern):
     """Offline: all samples at once."""
 
     unit = "samples/s"
-    query_noun = "samples"
+    query_noun = "sample"
     demo_s = 10.0
     rate_flag = "offline_expected_qps"
     flags = (rate_flag, "batch_size", "sort_by_length")

@@ -9,7 +9,7 @@ from harness.config.engine import EngineConfig, EngineState
 from harness.config.patterns import SURE_QUERIES, Load, LoadPattern, Poisson
 from harness.config.run import RunConfig
 from harness.config.workload import OFFICIAL_WORKLOAD, RequestSet
-from harness.core.formatting import number
+from harness.core.formatting import number, plural
 from harness.core.schema import stored_field
 from harness.core.secrets import hide_word
 from harness.core.statements import Statement
@@ -192,7 +192,7 @@ class Plan(Load):
         if length is None:
             return ""
         queries, seconds = length
-        return f"{queries:,} {self.pattern.query_noun} in about {duration_text(seconds)}"
+        return f"{plural(queries, self.pattern.query_noun)} in about {duration_text(seconds)}"
 
     @property
     def expected_length(self) -> str:
@@ -211,7 +211,7 @@ class Plan(Load):
         rate = self.target_qps or 1.0  # The queries are known, so the rate is, too.
         seconds = SURE_QUERIES / rate
         return (
-            f"{self.planned_samples:,} queries cannot be VALID: LoadGen needs {SURE_QUERIES}, "
+            f"{plural(self.planned_samples, 'query')} cannot be VALID: LoadGen needs {SURE_QUERIES}, "
             f"{seconds:.0f} s at {number(self.target_qps)} queries/s; leave --min-duration on auto"
         )
 
@@ -275,7 +275,7 @@ class Plan(Load):
         if length:
             test_queries, test_s = length
             seconds = self.samples * test_s / test_queries
-        return TestPart("accuracy test", f"{self.samples:,} samples, as long as they take", seconds)
+        return TestPart("accuracy test", f"{plural(self.samples, 'sample')}, as long as they take", seconds)
 
     def performance_part(self) -> TestPart:
         """Return the performance test as a part of the run, with its length in words and in seconds.

@@ -12,6 +12,7 @@ from harness.config.run import RunConfig
 from harness.config.setting_types import LONGEST_SETTING_S
 from harness.config.workload import RequestSet
 from harness.core.errors import UsageError
+from harness.core.formatting import plural
 from harness.core.nvml import GPU
 
 
@@ -117,7 +118,7 @@ def query_samples(config: RunConfig, count: int) -> int:
     if isinstance(most, tuple):
         most = max(most)
     if most > count:
-        raise UsageError(f"--samples-per-query {most}: this run has {count:,} samples.")
+        raise UsageError(f"--samples-per-query {most}: this run has {plural(count, 'sample')}.")
     return most
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from harness.core import files
 from harness.core.errors import UsageError
 from harness.core.file_limits import LARGEST_SETTINGS, MIB
+from harness.core.formatting import plural
 from harness.core.stored_text import LFS_POINTER, data_files, is_lfs_pointer
 
 # Files by format, in the order in which engines look for them: the index of the shards, and the weights in one file.
@@ -91,7 +92,7 @@ def check_files(paths: Sequence[Path], name: str) -> None:
     missing = [path.name for path in paths if not path.exists()]
     if missing:
         raise UsageError(
-            f"{name}: {missing[0]} is missing, {len(missing):,} of {len(paths):,} files of its weights: copy "
+            f"{name}: {missing[0]} is missing, {len(missing):,} of {plural(len(paths), 'file')} of its weights: copy "
             "the folder again, or download the model again.",
             flag="--model",
         )

@@ -1,12 +1,14 @@
 """Numbers and lists as people read them."""
 
 import math
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from harness.core.markdown import MarkdownText
 
 Measured = float | None  # None: not measured
+CONSONANT_AND_Y = re.compile(r"[^aeiou]y$")  # the end of a noun whose plural ends in "ies", such as query
 
 
 def percent(share: Measured, digits: int = 2) -> str:
@@ -48,11 +50,14 @@ def first_of(texts: Sequence[str], most: int) -> str:
     return f"{', '.join(texts[:most])} and {len(texts) - most:,} more"
 
 
-def plural(count: float, noun: str) -> str:
-    """Return a count with its noun in the right number, as in "1 probe" or "1,200 probes"."""
-    if count == 1:
-        return f"{number(count)} {noun}"
-    return f"{number(count)} {noun}s"
+def plural(count: Measured, noun: str) -> str:
+    """Return a count with its noun in the right number, as in "1 probe", "1,200 probes" or "0 queries"."""
+    count_text = number(count)
+    if count_text == "1":
+        return f"1 {noun}"
+    if CONSONANT_AND_Y.search(noun):
+        noun = noun[:-1] + "ie"
+    return f"{count_text} {noun}s"
 
 
 def sentence(value: object) -> str:

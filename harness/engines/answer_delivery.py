@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Self
 
 from harness.core import schema
-from harness.core.formatting import number
+from harness.core.formatting import number, plural
 
 # Beyond these limits, the way in which answers came makes our own figures doubtful.
 RUSH_S = 1e-4  # two messages of one answer that are closer together came from a buffer
@@ -215,7 +215,7 @@ class ServerUse(schema.FrozenModel):
             excess = number(100 * (client_tokens - stated_tokens) / max(1, stated_tokens), 3, "+")
             basis = "`usage`" if result_tokens == stated_tokens else "what came"
             yield (
-                f"`usage` has {number(stated_tokens / answers)} tokens an answer, {number(client_tokens / answers)} "
+                f"`usage` has {plural(stated_tokens / answers, 'token')} an answer, {number(client_tokens / answers)} "
                 f"are counted here ({excess} %): the result is by {basis}"
             )
         unexplained = self.unexplained_tokens or 0
@@ -226,8 +226,12 @@ class ServerUse(schema.FrozenModel):
             )
         is_result_by_usage = result_tokens != client_tokens  # Only then do answers without `usage` matter.
         if self.uncounted and is_result_by_usage:
-            yield f"{self.uncounted:,} of {self.answers:,} answers had no `usage`: their text was counted instead"
+            yield f"{self.share_of_answers(self.uncounted)} had no `usage`: their text was counted instead"
         yield from self._differing_prompts()
+
+    def share_of_answers(self, count: int) -> str:
+        """Return in words how many of all answers these are, such as "3 of 256 answers"."""
+        return f"{count:,} of {plural(self.answers, 'answer')}"
 
     def _differing_prompts(self) -> Iterator[str]:
         """Yield a sentence if the server read fewer or more prompt tokens than were sent, beyond COUNT_TOLERANCE.
@@ -253,13 +257,13 @@ class ServerUse(schema.FrozenModel):
         """
         if self.hidden:
             yield (
-                f"{self.hidden:,} of {self.answers:,} answers came without text, and `usage` counts their tokens: the "
-                "server hides what the model thinks; they have no TTFT and no TPOT"
+                f"{self.share_of_answers(self.hidden)} came without text, and `usage` counts their tokens: the server "
+                "hides what the model thinks; they have no TTFT and no TPOT"
             )
         if self.capped:
             yield (
-                f"{self.capped:,} of {self.answers:,} answers ended by length with fewer tokens than were asked for: "
-                "the server has a cap of its own"
+                f"{self.share_of_answers(self.capped)} ended by length with fewer tokens than were asked for: the "
+                "server has a cap of its own"
             )
         if self.models:  # models with other names than the first answer's
             yield f"answers came from {', '.join(self.models)}: the server changed its model during the test"
@@ -277,7 +281,7 @@ class ServerUse(schema.FrozenModel):
             yield f"{number(self.cached_percent, 3)} % of the prompt came from the server's cache"
         has_many_whole_answers = self.whole > 0 and self.whole >= WHOLE_SHARE * self.answers
         if has_many_whole_answers:
-            yield f"{self.whole:,} of {self.answers:,} answers came in one message and have no TPOT"
+            yield f"{self.share_of_answers(self.whole)} came in one message and have no TPOT"
         if self.is_buffered:  # A buffer held back many answers (`bundled`).
             bundled_percent = number(100 * self.bundled / answers, 3)
             # The means over all answers: tokens, messages, tokens of the first read, and messages that came at once.
@@ -295,5 +299,5 @@ class ServerUse(schema.FrozenModel):
         """Sentences on what is worth knowing but makes no number doubtful: unusual words for the end of answers."""
         sentences = []
         for word, count in self.ends.items():
-            sentences.append(f"{count:,} answers ended with finish_reason {word!r}, which is taken as `stop`")
+            sentences.append(f"{plural(count, 'answer')} ended with finish_reason {word!r}, which is taken as `stop`")
         return sentences

@@ -28,6 +28,7 @@ from aiohttp import (
 from harness.config import run, server_addresses
 from harness.config.hub_environment import proxy_of
 from harness.core.errors import EndpointError, ServerFullError, UsageError
+from harness.core.formatting import plural
 from harness.core.secrets import HEADERS_VARIABLE
 from harness.core.tokenizer import Tokenizer
 from harness.core.web_addresses import is_usable
@@ -306,7 +307,7 @@ class Client:
         count, most = len(reading.first) + len(tokens), sampling.max_new_tokens
         is_wrong_number = count > most or (sampling.exact and count < most)
         if is_wrong_number:
-            raise EndpointError(f"{address} ignores max_tokens: it sent {count:,} tokens instead of {most:,}")
+            raise EndpointError(f"{address} ignores max_tokens: it sent {plural(count, 'token')} instead of {most:,}")
         return tokens
 
     def _later_tokens_of_text(self, reading: AnswerReading, end: CompletionChunk, most: int) -> Sequence[int]:

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from math import inf
 
 from harness.core.errors import EndpointError, ServerFullError
+from harness.core.formatting import plural
 
 
 @dataclass
@@ -83,4 +84,5 @@ def remedy_for_full_server(others: int) -> str:
     """
     if not others:
         return ""
-    return f", with {others:,} others in flight: --max-in-flight {others} keeps more of them waiting in this client"
+    others_text = plural(others, "other")
+    return f", with {others_text} in flight: --max-in-flight {others} keeps more of them waiting in this client"

@@ -8,6 +8,7 @@ from aiohttp import ClientSession
 
 from harness.config.server_addresses import ExporterAddress, parse_exporter_address
 from harness.core.errors import BenchmarkError, UsageError
+from harness.core.formatting import plural
 from harness.core.message_text import first_line
 from harness.engines import discovery, server_metrics
 from harness.loadgen.gpu_readings import GPUs
@@ -117,7 +118,7 @@ def gap_notes(exported: ExporterReading, recording: Recording) -> Iterator[str]:
         count = f"{len(exported.split):,} of {len(exported.gpus):,} GPUs"
         yield (f"--telemetry-url: {count} are split (MIG): their power is the whole card's, so energy is not recorded")
     elif recording.missing:
-        count = f"{recording.missing:,} of {len(recording.seconds):,} readings"
+        count = f"{recording.missing:,} of {plural(len(recording.seconds), 'reading')}"
         yield f"--telemetry-url: no values in {count}"
 
 

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
 
-from harness.core.formatting import Measured, number
+from harness.core.formatting import Measured, number, plural
 from harness.core.statements import Statement
 from harness.loadgen.log_entries import Entries, duration_at, scenario_entries
 
@@ -140,7 +140,7 @@ def min_queries(values: Entries) -> Reasons:
     minimum = values.whole_number("effective_min_query_count")
     text = "too few queries were issued"
     if minimum and issued is not None:
-        text = f"{issued:,} queries were issued, {minimum - issued:,} fewer than the minimum of {minimum:,}"
+        text = f"LoadGen issued {plural(issued, 'query')}, {minimum - issued:,} fewer than the minimum of {minimum:,}"
     remedy = "raise the maximum duration or query count, or see the log's errors for what ended the test early"
     yield text, remedy
 
@@ -153,12 +153,14 @@ def early_stopping(values: Entries) -> Reasons:
     is_over_limit = "latency" in failed_checks(values)
     # At a rate that exceeds a limit, a longer test would fail as well.
     remedy = "lower the target rate" if is_over_limit else "run longer (a higher minimum duration or query count)"
-    queries = number(values.whole_number("result_query_count"), 9)
+    query_count = values.whole_number("result_query_count")
     percentile = f"p{target_percentile(values):g}"
 
     def too_few(latency_name: str) -> str:
         """Return the beginning of a sentence: there were too few queries for the percentile of a latency."""
-        return f"{queries} queries are too few to be sure of the {latency_name} {percentile} (early stopping)"
+        verb = "is" if query_count == 1 else "are"
+        queries = plural(query_count, "query")
+        return f"{queries} {verb} too few to be sure of the {latency_name} {percentile} (early stopping)"
 
     problems = []
     exceeded = exceeded_limits(values)

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.core.formatting import Measured
+from harness.core.formatting import Measured, plural
 from harness.core.reading import DAMAGED
 from harness.core.statements import Statement
 from harness.core.word_list import names_in
@@ -268,7 +268,7 @@ def result_of(values: Entries, errors: list[str], warnings: list[str]) -> TestRe
     check_verdict(values, verdict, failed)
     error_count = values.whole_number("num_errors") or 0
     if error_count > len(errors):
-        errors = [*errors, f"{error_count:,} errors were counted (num_errors), of which the log shows {len(errors):,}"]
+        errors = [*errors, f"num_errors counts {plural(error_count, 'error')}, of which the log shows {len(errors):,}"]
     effective = Entries()
     for key, value in entries_with_prefix(values, "effective_").items():
         effective[key.removeprefix("effective_")] = value

@@ -17,7 +17,7 @@ from typing import Literal, NamedTuple, TypedDict, get_args
 from harness.core import csv_files, statistics
 from harness.core.errors import UsageError
 from harness.core.file_limits import LARGEST_LOADGEN_LOG, LARGEST_REQUESTS
-from harness.core.formatting import Measured
+from harness.core.formatting import Measured, plural
 from harness.core.message_text import system_reason
 from harness.core.reading import DAMAGED, open_regular
 from harness.core.word_list import names_in
@@ -264,7 +264,7 @@ def parse_line(cells: Sequence[str], order: int) -> Request:
     Raises ValueError if a cell does not hold what its column should, or is negative.
     """
     if len(cells) != len(REQUEST_COLUMNS):
-        raise ValueError(f"{len(cells)} cells instead of {len(REQUEST_COLUMNS)}")
+        raise ValueError(f"{plural(len(cells), 'cell')} instead of {len(REQUEST_COLUMNS)}")
     counts = list(map(int, cells[:4]))
     times = list(map(csv_files.finite_number, cells[4:8]))
     clock = clock_of(cells[8])

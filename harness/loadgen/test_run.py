@@ -19,7 +19,7 @@ from harness.config.mlperf import LatencyLimits, Tail
 from harness.config.patterns import LIMIT_PERCENTILE
 from harness.core import csv_files, files, statistics
 from harness.core.errors import UsageError
-from harness.core.formatting import Measured, number
+from harness.core.formatting import Measured, number, plural
 from harness.core.statements import Statement
 from harness.core.statistics import Spread
 from harness.loadgen import log
@@ -113,7 +113,7 @@ def result_with_tpot(result: TestResult, answered: Sequence[Request], limits: La
     if limits is None:
         return result
     if tpot_ms and tpot_ms.p99 > limits.tpot:
-        answers = f"of the {len(times_ms):,} answers of two tokens and more"
+        answers = f"of the {plural(len(times_ms), 'answer')} of two tokens and more"
         return result_by_limits(limits.tails(None, tpot_ms.p99), answers, result)
     over = sum(time_ms > limits.tpot for time_ms in times_ms)
     # the rule of LoadGen's early stopping
@@ -460,9 +460,8 @@ def count_difference(folder: Path, result: TestResult, requests: Sequence[Reques
     """
     if result.samples is None or is_timed_by_client(requests) or len(requests) == result.samples:
         return ""
-    return (
-        f"{folder / REQUESTS_FILE} has {len(requests):,} requests, but LoadGen's log {result.samples:,}: not one test."
-    )
+    found = plural(len(requests), "request")
+    return f"{folder / REQUESTS_FILE} has {found}, but LoadGen's log {result.samples:,}: not one test."
 
 
 def client_delay(requests: Sequence[Request], plan: "Plan") -> Latency | None:

@@ -13,6 +13,7 @@ from harness.config import checkpoint, pretrained
 from harness.config.resolve import resolve
 from harness.core import errors, last_screen, nvml, processes, progress, secrets
 from harness.core.files import json_value, write_json
+from harness.core.formatting import plural
 from harness.engines.protocol import Engine
 from harness.loadgen.watchdog import Watchdog
 from harness.mmlu import question_data as questions
@@ -74,7 +75,8 @@ def prepare_questions(config: MMLUConfig, facts: MMLUFacts, display: progress.Di
     # The token of a letter may depend on the text before it. All prompts end alike, so any of them shows it.
     any_prompt = question_prompts.prompt_text(data.test[0], examples=[])
     letters = question_prompts.letter_tokens(tokenizer, any_prompt)
-    counts = f"{len(prompts):,} of {data.test_questions:,} questions on {len(subjects)} subjects"
+    all_questions = plural(data.test_questions, "question")
+    counts = f"{len(prompts):,} of {all_questions} on {plural(len(subjects), 'subject')}"
     display.leave_line(f"{counts} from {data.source}")
     return AskedQuestions(data, prompts, letters)
 
@@ -100,7 +102,7 @@ def answers_of_engine(
     begin = time.perf_counter()
     answers = ask_all(prompts, letters, engine, watchdog, display, run.path)
     seconds = time.perf_counter() - begin
-    display.leave_line(f"{len(prompts):,} questions in {seconds:.1f} s")
+    display.leave_line(f"{plural(len(prompts), 'question')} in {seconds:.1f} s")
     display.stage(f"stopping {engine.name}")
     engine.close()
     return answers, seconds

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from harness.core import given_values, reading
 from harness.core.errors import UsageError
 from harness.core.file_limits import LARGEST_QUESTIONS
+from harness.core.formatting import plural
 from harness.core.message_text import first_line, system_reason
 from harness.core.stored_text import LFS_POINTER, data_files, is_lfs_pointer
 from harness.workloads.hub import download, read_saved
@@ -106,7 +107,9 @@ def load_questions(path: Path | None, subjects: Sequence[str], shots: int, limit
             continue
         count = len(dev[subject])
         if count < shots:
-            raise UsageError(f"{source}: {subject} has {count} dev questions; --num-fewshot {shots} needs {shots}.")
+            raise UsageError(
+                f"{source}: {subject} has {plural(count, 'dev question')}; --num-fewshot {shots} needs {shots}."
+            )
         examples[subject] = dev[subject][:shots]
     question_count = sum(map(len, test.values()))
     return QuestionSet(spread_sample(test, limit, seed), examples, question_count, source)
@@ -244,7 +247,7 @@ def rows_of_csv(tables: Sequence[Path], split: str) -> Iterator[StoredQuestion]:
                 for number, cells in enumerate(csv.reader(file), start=1):
                     where = f"{table}: row {number}"
                     if len(cells) != 6:
-                        raise UsageError(f"{where} has {len(cells)} columns, not 6.")
+                        raise UsageError(f"{where} has {plural(len(cells), 'column')}, not 6.")
                     question, *choices, answer = cells
                     columns = {"subject": subject, "question": question, "choices": choices, "answer": answer.strip()}
                     yield where, columns
@@ -283,7 +286,7 @@ def rows_of_parquet(tables: Sequence[Path]) -> Iterator[StoredQuestion]:
                 raise UsageError(f"{table}: {LFS_POINTER}.")
             count = parquet.read_metadata(table).num_rows
             if count > MOST_ROWS:
-                raise UsageError(f"{table}: {count:,} rows; MMLU has 14,042 questions.")
+                raise UsageError(f"{table}: {plural(count, 'row')}; MMLU has 14,042 questions.")
             records = parquet.read_table(table).to_pylist()
         except (OSError, ArrowException) as error:
             raise UsageError(f"{table}: cannot be read as parquet: {first_line(error)}") from None

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from harness.core.errors import UsageError
+from harness.core.formatting import plural
 from harness.core.tokenizer import Tokenizer
 from harness.mmlu.question_data import LETTERS, Question, QuestionSet
 
@@ -55,10 +56,9 @@ def build_prompts(data: QuestionSet, shots: int, tokenizer: Tokenizer, context: 
         unfit = still_unfit
     if unfit:
         longest_tokens, question = longest_prompt([prompts[question] for question in unfit])
-        counts = f"{len(unfit):,} of {len(data.test):,} questions"
         raise UsageError(
-            f"{counts} do not fit --max-model-len {context} without examples: {question.subject} {question.number} "
-            f"needs {longest_tokens + 1}."
+            f"--max-model-len {context} is too short for {len(unfit):,} of {plural(len(data.test), 'question')}, even "
+            f"without examples: {question.subject} {question.number} needs {longest_tokens + 1}."
         )
     return [prompts[question] for question in data.test]
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from harness.core.csv_files import write_table
 from harness.core.document import Block, Code, Document, Line, Picture, Section, caution_line, to_markdown
 from harness.core.files import atomic_update, write_json, write_text
-from harness.core.formatting import gpu_names, name_value_text, number, percent
+from harness.core.formatting import gpu_names, name_value_text, number, percent, plural
 from harness.core.tables import Table
 from harness.mmlu.mmlu_config import MMLUConfig
 from harness.mmlu.question_data import DOMAIN_OF, DOMAINS, LETTERS, QuestionSet
@@ -89,11 +89,11 @@ def sections(evaluation: Evaluation, picture: Picture) -> Iterator[Section]:
     """Yield the sections of the report: the picture, scores by domain and by subject, and the method."""
     config, summary = evaluation.config, evaluation.summary
     yield Section(picture.title, "", [picture], is_open=True)
-    yield Section("Domains", f"{len(evaluation.domains)} domains", [domain_table(evaluation.domains)])
-    yield Section("Subjects", f"{summary.subjects} subjects", [subject_table(evaluation.subjects)])
+    yield Section("Domains", plural(len(evaluation.domains), "domain"), [domain_table(evaluation.domains)])
+    yield Section("Subjects", plural(summary.subjects, "subject"), [subject_table(evaluation.subjects)])
     method = (
-        f"Each question follows {config.num_fewshot} example(s) of its subject from the dev split; the answer is the "
-        "likeliest of the letters A to D as the next token, one request a question. "
+        f"Each question follows {plural(config.num_fewshot, 'example')} of its subject from the dev split; the answer "
+        "is the likeliest of the letters A to D as the next token, one request a question. "
         f"Exact ties between letters: {summary.ties} (the first in the alphabet counts)."
     )
     blocks: list[Block] = [
@@ -145,8 +145,8 @@ def fit_text(config: MMLUConfig, summary: Overall) -> str:
         return "All examples fitted into every prompt."
     examples = summary.shortened_prompts["examples_dropped"]
     return (
-        f"{number(questions)} prompt(s) did not fit {config.context} tokens with all examples; "
-        f"{number(examples)} examples were dropped, the last ones first: samples.csv lists them."
+        f"{plural(questions, 'prompt')} did not fit {config.context} tokens with all examples. The prompts lack "
+        f"{plural(examples, 'example')} in all, the last ones first: samples.csv lists them."
     )
 
 
@@ -164,13 +164,15 @@ def deviations(config: MMLUConfig, data: QuestionSet, answers: Sequence[MMLUAnsw
         reasons.append("dummy weights")
     asked = len(data.test)
     if asked < data.test_questions:
-        reasons.append(f"a sample of {asked:,} of {data.test_questions:,} questions, seed {config.seed}")
+        reasons.append(f"a sample of {asked:,} of {plural(data.test_questions, 'question')}, seed {config.seed}")
     subjects = {question.subject for question in data.test}
     if len(subjects) < len(DOMAIN_OF):
         reasons.append(f"{len(subjects)} of {len(DOMAIN_OF)} subjects")
     shortened = sum(answer.prompt.dropped > 0 for answer in answers)
     if shortened:
-        reasons.append(f"{shortened:,} of {len(answers):,} prompts with fewer than {config.num_fewshot} examples")
+        reasons.append(
+            f"{shortened:,} of {plural(len(answers), 'prompt')} with fewer than {plural(config.num_fewshot, 'example')}"
+        )
     return reasons
 
 
@@ -215,7 +217,7 @@ def document(evaluation: Evaluation) -> Document:
 
 def subject_mean_text(summary: Overall, subjects: ScoresByName) -> str:
     """Return the mean accuracy of the subjects in words, and how many subjects have few questions, if any."""
-    text = f"mean of the {summary.subjects} subjects {percent(summary.macro_average)} %"
+    text = f"mean of {plural(summary.subjects, 'subject')} {percent(summary.macro_average)} %"
     small = sum(score.n < FEW_QUESTIONS for score in subjects.values())
     if small:
         text += f"; {small} of them have fewer than {FEW_QUESTIONS} questions (hollow bars)"
@@ -230,7 +232,7 @@ def cache_text(summary: Overall) -> str:
     hits = "unknown"
     if summary.cache_hit_rate is not None:
         hits = f"{percent(summary.cache_hit_rate, 1)} %"
-    return f"{hits} of {number(summary.prompt_tokens)} prompt tokens"
+    return f"{hits} of {plural(summary.prompt_tokens, 'prompt token')}"
 
 
 def accuracy_title(summary: Overall) -> str:
@@ -255,11 +257,11 @@ def setup_text(config: MMLUConfig, facts: MMLUFacts, summary: Overall) -> str:
     The version of a server behind an endpoint is not known, so it is left out.
     """
     system = facts.system
-    machine = f"{system.cores} CPU cores"
+    machine = plural(system.cores, "CPU core")
     if system.gpus:
         machine = gpu_names(system.gpus)
-    size = f"{config.num_fewshot}-shot, {model_name(config.model)}, {number(summary.n)} questions"
-    text = f"MMLU, {size} on {summary.subjects} subjects, {machine}"
+    size = f"{config.num_fewshot}-shot, {model_name(config.model)}, {plural(summary.n, 'question')}"
+    text = f"MMLU, {size} on {plural(summary.subjects, 'subject')}, {machine}"
     if not config.endpoint:
         text += f", vLLM {system.vllm_version or 'unknown'}"
     return text

@@ -15,7 +15,7 @@ from harness.config.loadgen_schedule import queries_until
 from harness.config.patterns import SURE_QUERIES, ClosedLoop
 from harness.config.plan import Plan, TestPart, duration_text
 from harness.core import nvml
-from harness.core.formatting import joined_text, number
+from harness.core.formatting import joined_text, number, plural
 from harness.core.progress import Display
 from harness.core.statements import Statement
 from harness.loadgen import gpu_readings
@@ -93,7 +93,7 @@ class Bench:
 
     def burst(self, size: int) -> BurstResult:
         """Send `size` requests at once and return how many were answered, how many refused, and the time they took."""
-        self.session.display.stage(f"{size} requests at once", "load")
+        self.session.display.stage(f"{plural(size, 'request')} at once", "load")
         return self.session.run_watched(
             run_burst(self.tolerant_engine(size, is_probe=True), self.prompts(size), self.plan)
         )
@@ -187,7 +187,9 @@ def with_refusals(probe: Outcome, refused: int, full_at: int) -> Outcome:
     `full_at` is the number of requests in flight at which the server refused more.
     """
     asked = (probe.queries or 0) + refused  # The queries of a probe are those that the server took.
-    reason = Statement(f"refused {refused:,} of {asked:,} requests: full at {full_at:,} in flight", name="refused")
+    reason = Statement(
+        f"refused {refused:,} of {plural(asked, 'request')}: full at {full_at:,} in flight", name="refused"
+    )
     return probe.model_copy(update={"refused": refused, "full_at": full_at, "reasons": (*probe.reasons, reason)})
 
 
@@ -225,7 +227,7 @@ def at_rate(plan: Plan, qps: float, seconds: float | None = None) -> Plan:
 
 def probes_part(name: str, count: int, seconds: float = PROBE_S) -> TestPart:
     """Return the part of a run's time table for about `count` probes of `seconds` seconds each."""
-    return TestPart(name, f"{count} probes or so of at least {duration_text(seconds)} each", count * seconds)
+    return TestPart(name, f"{plural(count, 'probe')} or so of at least {duration_text(seconds)} each", count * seconds)
 
 
 def keep_test(run: BenchmarkRun, plan: Plan, test: Outcome) -> Outcome:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from harness.config.engine import allows_failures, failure_allowance
 from harness.config.plan import Plan
 from harness.core.errors import EndpointError, ServerFullError
-from harness.core.formatting import number
+from harness.core.formatting import number, plural
 from harness.engines.answer_delivery import Exchange
 from harness.engines.protocol import WATCH_INTERVAL_S, Engine, TokenStream
 from harness.loadgen.admission import Admission
@@ -35,7 +35,8 @@ class Trial(NamedTuple):
         return self.samples / self.seconds
 
     def __str__(self) -> str:
-        return f"{number(self.samples_per_sec)} samples/s, measured on {self.samples:,} samples in {self.seconds:.1f} s"
+        basis = f"{plural(self.samples, 'sample')} in {self.seconds:.1f} s"
+        return f"{number(self.samples_per_sec)} samples/s, measured on {basis}"
 
 
 class TolerantEngine:
@@ -54,8 +55,8 @@ class TolerantEngine:
             # At least one, even if the allowed share of the few requests is less than one.
             self.failures_left = max(1, failure_allowance(max_failed, requests))
             self.rule = (
-                f"; --max-failed {max_failed}: {self.failures_left} of the {requests} requests of the trial before a "
-                "test may fail."
+                f"; --max-failed {max_failed}: {self.failures_left} of {plural(requests, 'request')} of the trial "
+                "before a test may fail."
             )
         self.answered = 0
         self.admission = Admission()

@@ -144,7 +144,7 @@ def limits_text(test: Outcome) -> str:
         return "not judged: the machine was busy"
     text = "within the limits"
     if test.is_few:  # With few requests, not the p99 but the slowest of them is within the limits, and so all are.
-        text = f"all of {number(test.queries)} requests {text}"
+        text = f"all of {plural(test.queries, 'request')} {text}"
     if test.over_in:  # such as "over in 1 of 4": single tests of the load were over, but not all of them together
         text += f", {test.over_in} tests"
     return text
@@ -272,7 +272,7 @@ def loadgen_line(summary: Summary, test: Outcome) -> Line:
     The line also says that a VALID test was the first full test of its search.
     """
     details = test.details
-    basis = f"{number(test.queries)} {summary.scenario.pattern.query_noun} in {number(details.duration_s)} s"
+    basis = f"{plural(test.queries, summary.scenario.pattern.query_noun)} in {number(details.duration_s)} s"
     basis += sent_rate_text(test)
     is_first_attempt = summary.run.search and not summary.run.attempts  # `attempts` has the earlier full tests.
     if test.valid and is_first_attempt:
@@ -291,7 +291,7 @@ def scores_text(score: Accuracy) -> str:
     text = ", ".join(f"{check.name} {number(check.score)} (minimum {number(check.low)})" for check in checks)
     if score.approximate:
         text += f"; {' and '.join(score.approximate)} are approximate"
-    samples = f"{number(score.samples)} samples checked"
+    samples = f"{plural(score.samples, 'sample')} checked"
     if score.full_set:
         samples = f"all {samples}"
     if score.note:
@@ -338,7 +338,7 @@ def cautions(summary: Summary, test: Outcome) -> Iterator[str]:
     yield burst_caution(summary, test)
     if details.failed_requests:
         request_count = (details.samples or 0) + details.failed_requests
-        yield f"{number(details.failed_requests)} of {number(request_count)} requests failed and are left out"
+        yield f"left out: {number(details.failed_requests)} of {plural(request_count, 'request')}, which failed"
         for failure in details.failures[:MOST_REASONS]:
             yield f"failed: {failure}"
     if details.errors:

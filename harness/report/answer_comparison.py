@@ -9,7 +9,7 @@ from typing import NamedTuple
 from harness.config.mlperf import ROUGE, SHORT_SCORES
 from harness.core import csv_files, statistics
 from harness.core.document import Tone
-from harness.core.formatting import Measured, number
+from harness.core.formatting import Measured, number, plural
 from harness.loadgen.requests import ANSWERS_FILE
 from harness.results.scoring import read_log
 
@@ -44,7 +44,9 @@ class AnswerPair(NamedTuple):
     @property
     def words(self) -> str:
         """How many answers differ, and where the first of them begins to differ, in words."""
-        text = f"{number(len(self.differing))} of {number(self.samples)} answers differ"
+        count = len(self.differing)
+        verb = "differs" if count == 1 else "differ"
+        text = f"{number(count)} of {plural(self.samples, 'answer')} {verb}"
         if self.differing:
             first = self.differing[0]
             text += f", the first in sample {first.sample} from token {first.position} on"

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from harness.core.document import Block, Section
-from harness.core.formatting import number, percent
+from harness.core.formatting import number, percent, plural
 from harness.core.markdown import MarkdownText
 from harness.core.tables import Table, TableColumn
 from harness.report.run_report import RunReport
@@ -27,10 +27,10 @@ def workload(report: RunReport) -> Iterator[Section]:
         return
     lengths = "exactly the given lengths"
     if not request_set.exact:
-        lengths = f"at most {request_set.max_new_tokens} tokens, as each request says"
+        lengths = f"at most {plural(request_set.max_new_tokens, 'token')}, as each request says"
     blocks: list[Block] = [
         f"{request_set.name} ({request_set.about}), not MLPerf's: {number(report.summary.meta.samples)} of "
-        f"{number(request_set.samples)} requests, answers of {lengths}; digest {request_set.digest}."
+        f"{plural(request_set.samples, 'request')}, answers of {lengths}; digest {request_set.digest}."
     ]
     if request_set.notes:
         blocks.append(request_set.notes)
@@ -52,7 +52,7 @@ def accuracy(report: RunReport) -> Iterator[Section]:
         score_text(score),
         MarkdownText(WORST_NOTE),
     ]
-    yield Section("Accuracy", f"{score.verdict}: {first_scores}; {number(score.samples)} samples", blocks)
+    yield Section("Accuracy", f"{score.verdict}: {first_scores}; {plural(score.samples, 'sample')}", blocks)
 
 
 def table_of_scores(score: Accuracy) -> Table:
@@ -113,8 +113,8 @@ def score_text(score: Accuracy) -> str:
         splitter += f", not MLPerf's, so {' and '.join(score.approximate)} are approximate"
     at_limit = percent(score.at_token_limit / score.samples, 0)
     return (
-        f"{number(score.samples)} samples{part_note}, {number(score.generated_tokens)} generated tokens, "
-        f"{number(score.characters)} characters; {at_limit} % of the answers end at the token limit. Sentences "
+        f"{plural(score.samples, 'sample')}{part_note}, {plural(score.generated_tokens, 'generated token')}, "
+        f"{plural(score.characters, 'character')}; {at_limit} % of the answers end at the token limit. Sentences "
         f"were split by {splitter}."
     )
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from harness.config.comparability import CONFIGURED_RATE, GATE_FAILED, Comparable
 from harness.core import files, reading
 from harness.core.errors import UsageError
-from harness.core.formatting import gpu_names
+from harness.core.formatting import gpu_names, plural
 from harness.loadgen import log_entries
 from harness.report.answer_comparison import AnswerPair, compare_answers
 from harness.results.benchmark_run import facts_of
@@ -276,5 +276,7 @@ def last_runs(results_dir: Path, count: int) -> list[Path]:
             readable.append(read_run(folder))
     runs, _reasons = without_copies(readable)
     if len(runs) < 2:
-        raise UsageError(f"--last {count}: {results_dir} holds {len(runs)} finished runs; a comparison takes two.")
+        raise UsageError(
+            f"--last {count}: {results_dir} holds {plural(len(runs), 'finished run')}; a comparison takes two."
+        )
     return [run.folder for run in runs[-count:]]

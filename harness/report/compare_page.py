@@ -12,7 +12,7 @@ from typing import NamedTuple
 from harness.config import comparability, mlperf
 from harness.core import csv_files, files
 from harness.core.document import Block, Document, Line, Picture, Section, Tone, caution_line
-from harness.core.formatting import number
+from harness.core.formatting import number, plural
 from harness.core.statistics import FEWEST_DIFFERING, FEWEST_SAMPLES, RULE_OF_THREE, PairedChange
 from harness.core.tables import Table, TableColumn
 from harness.report import compare, subject
@@ -269,7 +269,7 @@ def sections(runs: Runs, answers: AnswerPair | None) -> Iterator[Section]:
     yield Section("Side by side", "settings that differ, speed, latency", [*side_by_side_blocks(runs)])
     loads = tested_loads(runs)
     if loads.rows:
-        yield Section("Probes", f"{len(loads.rows)} loads", [loads])
+        yield Section("Probes", plural(len(loads.rows), "load"), [loads])
     if answers:
         yield Section("Scores", answers.words, [*score_blocks(answers)])
 
@@ -287,7 +287,7 @@ def score_blocks(answers: AnswerPair) -> Iterator[Block]:
     Before them is the number of samples. Notes say where intervals allow for unseen changes, if the runs split
     sentences in different ways, and how many further answers differ.
     """
-    yield f"{number(answers.samples)} samples in both."
+    yield f"{plural(answers.samples, 'sample')} in both."
     are_equal = not answers.differing
     rows = [score_row(name, score, are_equal) for name, score in answers.scores.items()]
     yield Table(["score", "A", "B", "B - A", "95 % interval of B - A for other prompts like these", ""], rows)

@@ -54,7 +54,7 @@ def idle_text(profiled: Profile) -> str:
     kernel = f"a kernel took {number(profiled.mean_kernel_ms, 3)} ms on average"
     gaps = ""
     if profiled.gaps:
-        gaps = f", {number(profiled.gaps)} gaps, {number(profiled.mean_gap_ms, 3)} ms each on average"
+        gaps = f", {plural(profiled.gaps, 'gap')}, {number(profiled.mean_gap_ms, 3)} ms each on average"
     if profiled.longest_gap_ms is not None:
         long_gaps = number(profiled.long_gaps_ms, 3)
         gaps += f", the longest {number(profiled.longest_gap_ms, 3)} ms; those over 1 ms take {long_gaps} ms together"

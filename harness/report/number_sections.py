@@ -203,7 +203,7 @@ def remarks(summary: Summary, test: Outcome) -> Iterator[str]:
     if details.single_token:
         not_judged = "" if details.tpot_judged else TPOT_NOT_JUDGED
         yield (
-            f"**{number(details.single_token)} of {samples} answers have one token**: TTFT and latency count them, "
+            f"**Answers of one token: {number(details.single_token)} of {samples}**: TTFT and latency count them, "
             f"TPOT does not.{not_judged}"
         )
     if details.server and details.server.prompt_tokens is not None:  # The server counted the tokens itself.
@@ -212,13 +212,14 @@ def remarks(summary: Summary, test: Outcome) -> Iterator[str]:
         if cached is not None:
             share = f"{number(cached, 3)} % of them from its cache"
         yield (
-            f"By the server's own count (`usage`): {number(details.server.prompt_tokens)} prompt tokens, {share}; "
-            f"{number(details.server.output_tokens)} output tokens."
+            f"By the server's own count (`usage`): {plural(details.server.prompt_tokens, 'prompt token')}, {share}; "
+            f"{plural(details.server.output_tokens, 'output token')}."
         )
     if details.longer:
         yield (
-            f"**{number(details.longer)} of {samples} answers are longer than the {summary.meta.max_new_tokens} tokens "
-            "that were allowed**: the server ignores `max_tokens`, or its text has more tokens here than it counted."
+            f"**Answers longer than {plural(summary.meta.max_new_tokens, 'token')}, the most that was allowed: "
+            f"{number(details.longer)} of {samples}**: the server ignores `max_tokens`, or its text has more tokens "
+            "here than it counted."
         )
     for warning in details.warnings:
         yield f"LoadGen warning: {warning}"

@@ -14,7 +14,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from harness.core.document import Block, Document, DrawnPanel, Line, Picture, block_text
-from harness.core.formatting import Measured, number, percent, sentence
+from harness.core.formatting import Measured, number, percent, plural, sentence
 from harness.core.locations import ROOT
 from harness.core.message_text import printable_text
 from harness.core.reading import read_text
@@ -109,7 +109,7 @@ def environment() -> "Environment":
     `allowed` has the hashes of style and script for the page's Content-Security-Policy, which allows nothing else.
     """
     jinja = jinja_environment(TEMPLATES, autoescape=True, finalize=plain_text)
-    for text_filter in (number, percent, sentence, without_private_paths, gravest, block_html, million, kwh):
+    for text_filter in (number, plural, percent, sentence, without_private_paths, gravest, block_html, million, kwh):
         jinja.filters[text_filter.__name__] = text_filter
     jinja.policies["json.dumps_kwargs"] = {"ensure_ascii": False, "separators": (",", ":"), "allow_nan": False}
     style, script = read_text(TEMPLATES / "page.css"), read_text(TEMPLATES / "page.js")

@@ -33,7 +33,7 @@ def document(estimate: Estimate, summary: Summary) -> Document:
     lines.append(Line("capacity", capacity_text(estimate)))
     lines.append(Line("one request", lone_request_text(estimate)))
     if estimate.full_at:
-        lines.append(Line("full", f"beyond {estimate.full_at:,} requests in flight the server refuses others"))
+        lines.append(Line("full", f"beyond {plural(estimate.full_at, 'request')} in flight the server refuses others"))
     lines += [caution_line(text) for text in (UNSEEN, *estimate.background_load)]
     lines.append(Line("next", estimate.command, is_command=True))
     about, sections = subject.subject_of(summary), list(measurement_sections(summary))

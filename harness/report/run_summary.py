@@ -5,7 +5,7 @@ from pathlib import Path
 
 from harness.config import comparability, mlperf_deviations
 from harness.core.files import read_if_any
-from harness.core.formatting import number
+from harness.core.formatting import plural
 from harness.core.schema import SCHEMA
 from harness.core.statements import Statement, StatementKind
 from harness.results import accuracy, claims, kernel_profile, test06_verdict
@@ -127,6 +127,7 @@ def performance_texts(test: Outcome, reports_cache_hits: bool) -> Iterator[str]:
     if details.server and details.server.cached_percent is None and reports_cache_hits:
         yield mlperf_deviations.CACHE_UNSEEN
     if details.failed_requests:
-        yield f"{number(details.failed_requests)} requests failed, which LoadGen's verdict counts as answered"
+        failed = plural(details.failed_requests, "failed request")
+        yield f"{failed}, which LoadGen's verdict counts as answered"
     if details.errors:
         yield "LoadGen logged errors"

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from harness.core.document import Block, Code, Section
-from harness.core.formatting import cell, name_value_text, number
+from harness.core.formatting import cell, name_value_text, number, plural
 from harness.core.markdown import MarkdownText, code_text
 from harness.report import subject
 from harness.report.run_report import RunReport, facts_table
@@ -45,7 +45,7 @@ def rows_of_run(report: RunReport) -> dict[str, str]:
     workload = request_set.name if request_set else ""
     data = ""
     if meta.data:
-        data = f"{meta.data}, prompts of {number(meta.mean_prompt_tokens)} tokens on average"
+        data = f"{meta.data}, prompts of {plural(meta.mean_prompt_tokens, 'token')} on average"
     return {
         "label": meta.label,
         "model": f"{subject.model_text(summary)}, {subject.scenario_name(summary)} ({meta.category})",
@@ -56,7 +56,7 @@ def rows_of_run(report: RunReport) -> dict[str, str]:
         "workload": workload,
         "data": data,
         "date": f"{meta.started[:10]}, run {meta.run}",
-        "answers": f"at most {meta.max_new_tokens} new tokens, {decoding}",
+        "answers": f"at most {plural(meta.max_new_tokens, 'new token')}, {decoding}",
         "checkpoint": meta.checkpoint or "",
     }
 
@@ -112,7 +112,7 @@ def rows_of_machine(report: RunReport) -> dict[str, str]:
     rows = {
         "GPUs": gpus,
         "driver, CUDA": driver,
-        "CPU": f"{system.cpu}, {system.cores} cores",
+        "CPU": f"{system.cpu}, {plural(system.cores, 'core')}",
         "memory": f"{system.memory_gib} GiB",
         "OS": os,
         "software": f"Python {system.python}, {name_value_text(system.packages)}",

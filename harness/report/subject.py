@@ -91,7 +91,7 @@ def machine_text(summary: Summary) -> str:
     if summary.gpus:
         models = dict.fromkeys(summary.system.gpus)
         return f"{summary.gpus} x {', '.join(models)}"
-    return f"{summary.system.cores} CPU cores"
+    return plural(summary.system.cores, "CPU core")
 
 
 def server_name(summary: Summary) -> str:

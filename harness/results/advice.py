@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 
-from harness.core.formatting import number, sentence
+from harness.core.formatting import number, plural, sentence
 from harness.core.statistics import tail_name
 from harness.results import telemetry
 from harness.results.outcome import Outcome
@@ -57,7 +57,7 @@ def client_warning(test: Outcome) -> str:
             return ""
         return (
             f"client delay: {delay_text} from an answer's end until the next request, "
-            f"{number(100 * idle_share, 2)} % of the time of each of the {number(details.concurrency)} slots "
+            f"{number(100 * idle_share, 2)} % of the time of each slot "
             f"(threshold {100 * IDLE_SHARE:g} %); the server had less to do than was asked for"
         )
     # With a schedule, the delay is from a request's scheduled time, and makes TTFT longer.
@@ -148,7 +148,7 @@ def in_flight_text(test: Outcome) -> str:
     """Return how many requests were in flight, as a part of a sentence; empty if that is not known."""
     if not test.details.requests_in_flight:
         return ""
-    return f" with {test.details.requests_in_flight:,.0f} requests in flight"
+    return f" with {plural(round(test.details.requests_in_flight), 'request')} in flight"
 
 
 def advise_ttft(test: Outcome) -> str:

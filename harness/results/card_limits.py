@@ -15,7 +15,7 @@ from harness.config.parallelism import parallelism
 from harness.config.pretrained import ModelShape, load_shape
 from harness.config.run import RunConfig
 from harness.core.file_limits import GIB
-from harness.core.formatting import Measured, number
+from harness.core.formatting import Measured, number, plural
 from harness.core.nvml import GPU
 from harness.core.schema import FrozenModel
 from harness.results.data_sheets import card_of
@@ -183,7 +183,7 @@ class CardLimits(FrozenModel):
         count = self.sequences(lengths)
         if count is not None and self.cache_bytes is not None:
             yield (
-                f"{PREFIX}the KV cache holds at most {count:,.0f} sequences of such lengths: "
+                f"{PREFIX}the KV cache holds at most {plural(round(count), 'sequence')} of such lengths: "
                 f"{number(self.cache_bytes / GIB, 3)} GiB beside the weights"
             )
         for fact in self.missing:

@@ -15,6 +15,7 @@ from typing import Any, Literal, NamedTuple
 from harness.config.mlperf import LatencyLimits
 from harness.config.patterns import ClosedLoop
 from harness.core import errors, files, reading, word_list
+from harness.core.formatting import plural
 from harness.core.stored_text import is_litter
 from harness.loadgen import log, log_entries, requests
 from harness.loadgen.test_run import TestRun
@@ -438,7 +439,7 @@ def remarks(folder: Path) -> Iterator[str]:
     in which their figures mislead.
     """
     result = log.read(folder)
-    yield f"LoadGen {result.loadgen_version}, {result.scenario}, {result.mode}: {len(result.errors)} errors"
+    yield f"LoadGen {result.loadgen_version}, {result.scenario}, {result.mode}: {plural(len(result.errors), 'error')}"
     rate = result.samples_per_sec or nan  # An unknown rate is nan: no comparison with it holds.
     if result.scenario == "Server" and isclose(rate, result.target_qps or nan, rel_tol=SAME_RATE_RATIO):
         yield f"note: the result is the configured rate, {rate:g}; what the system can do at most is not known from it"

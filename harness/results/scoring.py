@@ -17,6 +17,7 @@ from harness.config.mlperf import ROUGE, ReferenceScores
 from harness.core import reading, system
 from harness.core.errors import LoadGenError
 from harness.core.file_limits import LARGEST_ACCURACY_LOG
+from harness.core.formatting import plural
 from harness.core.message_text import system_reason
 from harness.core.tokenizer import Tokenizer
 
@@ -44,7 +45,9 @@ def read_log(path: Path, samples: int, width: int = 4) -> list[list[int]]:
             answers[index] = decode_hex(data, width, where)
     missing = [index for index in range(samples) if index not in answers]
     if missing:
-        raise LoadGenError(f"{path}: no answer for {len(missing):,} of {samples:,} samples, the first {missing[0]}.")
+        raise LoadGenError(
+            f"{path}: no answer for {len(missing):,} of {plural(samples, 'sample')}, the first {missing[0]}."
+        )
     return [answers[index] for index in range(samples)]
 
 

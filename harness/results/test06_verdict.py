@@ -10,6 +10,7 @@ from harness.config import run
 from harness.core import reading
 from harness.core.errors import LoadGenError
 from harness.core.file_limits import LARGEST_ACCURACY_LOG
+from harness.core.formatting import plural
 from harness.core.schema import FrozenModel
 from harness.loadgen.requests import ANSWERS_FILE
 from harness.results.accuracy import GateResult
@@ -58,7 +59,7 @@ def read_answers(path: Path) -> tuple[list[Any], list[list[int]], list[int]]:
     except (OSError, *reading.DAMAGED) as error:
         raise LoadGenError(f"{path}: not the log of a TEST06 run: {type(error).__name__}: {error}.") from None
     if len(entries) < LOGGED_SAMPLES:
-        raise LoadGenError(f"{path}: {len(entries)} samples logged; TEST06 asks for {LOGGED_SAMPLES}.")
+        raise LoadGenError(f"{path}: {plural(len(entries), 'sample')} logged; TEST06 asks for {LOGGED_SAMPLES}.")
     return entries, answers, reported_counts
 
 

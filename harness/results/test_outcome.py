@@ -7,7 +7,7 @@ from pathlib import Path
 from harness.config import arrival_patterns, engine
 from harness.config.plan import Plan
 from harness.core import statistics
-from harness.core.formatting import Measured, number
+from harness.core.formatting import Measured, number, plural
 from harness.core.statements import Statement
 from harness.core.statistics import FEWEST_P99, tail_name
 from harness.loadgen.invalid_reasons import MORE_QUERIES_PATTERN
@@ -126,7 +126,7 @@ def shortfalls(result: TestResult) -> Iterator[Statement]:
     # Early stopping also fails if another check does, and more queries alone would not make such a test VALID.
     if result.failed == ("early_stopping",):
         count = missing_queries(result)
-        text = f"{count:,} more queries needed" if count else "too few queries to be sure"
+        text = f"{plural(count, 'more query')} needed" if count else "too few queries to be sure"
         yield Statement(text, name="early_stopping")
     for check, text in SHORTFALL_TEXTS.items():
         if check in result.failed:

@@ -26,7 +26,7 @@ from harness.core import nvml, software, system, vllm_source
 from harness.core.errors import BenchmarkError, UsageError
 from harness.core.file_limits import GIB, MIB
 from harness.core.files import free_gib, submodule_path
-from harness.core.formatting import first_of, gpu_names, joined_text, name_value_text, number
+from harness.core.formatting import first_of, gpu_names, joined_text, name_value_text, number, plural
 from harness.core.locations import INFERENCE, IS_CHECKOUT, ROOT
 from harness.core.message_text import first_line
 from harness.core.plain_numbers import whole_number
@@ -335,7 +335,7 @@ def cpu(config: RunConfig) -> str:
         raise UsageError("no AVX2, without which vLLM for the CPU does not start")
     features = [name for flag, name in CPU_FEATURES.items() if flag in flags]
     description = ", ".join(features) or platform.machine()
-    return f"{system.core_count()} cores, {description}"
+    return f"{plural(system.core_count(), 'core')}, {description}"
 
 
 def shm(config: RunConfig) -> str:

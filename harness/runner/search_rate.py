@@ -100,8 +100,8 @@ class CurveRate(RateSource):
         query_counts = [rate * seconds for rate, seconds in seconds_by_rate.items()]  # of each test
         fewest_queries = round(min(query_counts))
         total_s = sum(seconds_by_rate.values())
-        text = f"of {fewest_queries:,} queries or more, about {duration_text(total_s)}"
-        return TestPart(f"{len(seconds_by_rate)} rates", text, total_s)
+        text = f"of {plural(fewest_queries, 'query')} or more, about {duration_text(total_s)}"
+        return TestPart(plural(len(seconds_by_rate), "rate"), text, total_s)
 
     def least_s(self, plan: Plan) -> float | None:
         """Return the fewest seconds that the run takes: those of the highest rate, which is left out last."""
@@ -321,8 +321,8 @@ def plan_from_curve(plan: Plan, probes: list[Outcome]) -> Plan:
     warning = ""  # of a higher rate that held in its short probe but would not in a full test
     if rates_that_held and max(rates_that_held) > rate:
         warning = f"; {number(max(rates_that_held))} was VALID only for a short time: it is too near the capacity"
-    rate_count = len(given_rates(plan))
-    note = f"server_target_qps = {number(rate)} queries/s ({choice} of {rate_count} rates{warning})"
+    rates_text = plural(len(given_rates(plan)), "rate")
+    note = f"server_target_qps = {number(rate)} queries/s ({choice} of {rates_text}{warning})"
     return plan.with_note(note, target_qps=rate)
 
 

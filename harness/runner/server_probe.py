@@ -78,7 +78,7 @@ def delivery_text(config: RunConfig) -> str:
     delivery = probe_servers(config).delivery
     if not delivery or not delivery.messages:
         return "not streamed"
-    sentence = f"{delivery.tokens} tokens in {plural(delivery.messages, 'message')}"
+    sentence = f"{plural(delivery.tokens, 'token')} in {plural(delivery.messages, 'message')}"
     if not delivery.is_bundled:
         return sentence
     if delivery.messages < delivery.tokens:  # A message had several tokens, so the server itself bundles them.

@@ -16,7 +16,7 @@ from harness.config.plan import Plan
 from harness.config.run import RunConfig
 from harness.core import files, nvml, processes, system
 from harness.core.errors import DONE, NOT_ACCEPTED, BenchmarkError
-from harness.core.formatting import gpu_names, number
+from harness.core.formatting import gpu_names, number, plural
 from harness.core.last_screen import show
 from harness.core.progress import Display
 from harness.core.statements import merge_by_remedy
@@ -82,7 +82,7 @@ def machine(plan: Plan, gpus: list[nvml.GPU]) -> str:
     if plan.config.endpoint:
         return f"the servers behind {', '.join(plan.config.endpoint)}"
     if not gpus:
-        return f"no GPU, {system.core_count()} CPU cores"
+        return f"no GPU, {plural(system.core_count(), 'CPU core')}"
     names = gpu_names([gpu.name for gpu in gpus])
     return f"{names}; tensor parallel {plan.tensor_parallel_size}, data parallel {plan.data_parallel_size}"
 

@@ -9,7 +9,7 @@ from harness.config.mlperf import SCENARIOS
 from harness.config.patterns import Burst
 from harness.config.plan import Plan, TestPart, duration_text
 from harness.core import nvml
-from harness.core.formatting import number
+from harness.core.formatting import number, plural
 from harness.loadgen.log import TestResult
 from harness.rates.bench import OFFLINE_MARGIN, Bench, as_probe, probes_part
 from harness.rates.trials import TRIAL_S, Trial
@@ -99,10 +99,10 @@ class LatencyTrial(TrialRate):
         mean_ms = 1000 * plan.samples_per_query / trial.samples_per_sec  # of a query: one is sent after the other
         expected_ms = LATENCY_MARGIN * mean_ms
         queries = ceil(trial.samples / plan.samples_per_query)
-        unit = "samples"
+        trial_text = plural(queries, "sample")
         if plan.samples_per_query > 1:
-            unit = f"queries of {plan.samples_per_query} samples"
-        source = f"{LATENCY_MARGIN} x {number(mean_ms)} ms, the mean of {queries} {unit}"
+            trial_text = f"{plural(queries, 'query')} of {plan.samples_per_query} samples"
+        source = f"{LATENCY_MARGIN} x {number(mean_ms)} ms, the mean of {trial_text}"
         note = f"expected latency = {number(expected_ms)} ms ({source})"
         return plan.with_note(note, expected_latency_ms=expected_ms)
 

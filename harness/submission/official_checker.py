@@ -8,6 +8,7 @@ from pathlib import Path
 from harness.config import mlperf
 from harness.core.errors import UsageError
 from harness.core.files import submodule_path
+from harness.core.formatting import plural
 from harness.core.locations import INFERENCE
 from harness.core.statements import merge_by_remedy
 from harness.loadgen import log as loadgen_log
@@ -33,10 +34,10 @@ def check(tree: Path, version: str) -> tuple[str, str]:
     expected, checked = len(performance_logs(tree)), checked_results(output)
     error_count = len(error_lines(output))
     if process.returncode or error_count:
-        return f"{error_count} errors, exit code {process.returncode}", output
+        return f"{plural(error_count, 'error')}, exit code {process.returncode}", output
     if checked < expected or not expected:  # The checker does not report folders that it does not look into.
         layout = "it looks into DIVISION/SUBMITTER/results/SYSTEM/BENCHMARK/SCENARIO, with DIVISION open or closed"
-        return f"the checker checked {checked} of the {expected} results in it: {layout}", output
+        return f"the checker checked {checked} of {plural(expected, 'result')} in it: {layout}", output
     return first_invalid(tree), output  # The checker itself accepts an INVALID result.
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from harness.config import comparability, mlperf, models, server_addresses
 from harness.core import errors, formatting, reading, statements
+from harness.core.formatting import plural
 from harness.core.remedies import splitter_command
 from harness.loadgen import requests, test_run
 from harness.loadgen.log import TestResult, p99_of
@@ -125,10 +126,10 @@ def size_refusals(entry: Entry, accuracy: TestResult, performance: TestResult) -
     official = entry.config.official_samples
     answered = logged_setting(accuracy, "accuracy_sample_count")
     if answered != official:
-        yield f"{answered:,} samples in the accuracy test; the checker asks for {official:,}"
+        yield f"{plural(answered, 'sample')} in the accuracy test; the checker asks for {official:,}"
     set_size = logged_setting(performance, "performance_sample_count")
     if set_size < official:
-        yield f"a set of {set_size:,} samples in the performance test; the checker asks for {official:,}"
+        yield f"a set of {plural(set_size, 'sample')} in the performance test; the checker asks for {official:,}"
     duration_s = logged_setting(performance, "min_duration_ms") / 1000
     if duration_s < mlperf.MIN_DURATION_S:
         yield f"a minimum duration of {duration_s:g} s; the checker asks for {mlperf.MIN_DURATION_S:g} s"
@@ -226,7 +227,7 @@ def performance_refusals(entry: Entry) -> Refusals:
         official = entry.config.official_samples
         query_size = logged_setting(result, "samples_per_query")
         if query_size < official:
-            yield f"a query of {query_size:,} samples; closed asks for {official:,}"
+            yield f"a query of {plural(query_size, 'sample')}; closed asks for {official:,}"
 
 
 def test06_refusals(entry: Entry) -> Refusals:
@@ -281,7 +282,7 @@ def contradictions(run: SubmittedRun, description: Description) -> Refusals:
             yield f"{empty} of its server are not declared: `submission system --run {run.path}` asks for them"
     count = description["accelerators_per_node"]
     if str(count) != str(len(machine.gpus)):  # A person may have written the number as text.
-        yield f"ran with {len(machine.gpus)} accelerators; accelerators_per_node is {count}"
+        yield f"ran with {plural(len(machine.gpus), 'accelerator')}; accelerators_per_node is {count}"
     for gpu in dict.fromkeys(machine.gpus):
         yield from name_contradictions("accelerator_model_name", gpu, description)
     yield from name_contradictions("host_processor_model_name", machine.cpu, description)

@@ -12,6 +12,8 @@ from itertools import combinations
 from statistics import fmean
 from typing import Literal
 
+from harness.core.formatting import plural
+
 StepAnswer = Literal["fails", "passes", "no verdict", "undecided"]
 Subset = frozenset[int]  # differences by their index in the list
 Answers = Mapping[Subset, StepAnswer]
@@ -211,9 +213,7 @@ class ExpectedSteps:
     @property
     def words(self) -> str:
         """The number of steps in words, such as "3 to 5 steps, about 9 if two act only together"."""
-        text = f"{self.most} steps"
-        if self.most == 1:
-            text = "1 step"
+        text = plural(self.most, "step")
         if self.least != self.most:
             text = f"{self.least} to {text}"
         if self.for_pairs:

@@ -165,7 +165,7 @@ def report_sections(
     status_counts = Counter(record.status for record in state.records)
     yield Section("Runs", ", ".join(f"{count} {status}" for status, count in status_counts.items()), [runs])
     gpus = ", ".join(system.gpus) or "no GPU"
-    machine = f"{gpus}; {system.cpu}, {system.cores} cores; {name_value_text(system.packages)}"
+    machine = f"{gpus}; {system.cpu}, {plural(system.cores, 'core')}; {name_value_text(system.packages)}"
     data = MarkdownText(f"{escape_text(machine)}. Started {state.started}; all data: [sweep.json](sweep.json).")
     yield Section("Reproduce", "one command", [Code(state.command), data])
 

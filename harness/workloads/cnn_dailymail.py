@@ -15,6 +15,7 @@ from harness.config.run import RunConfig
 from harness.core import given_values, reading
 from harness.core.errors import UsageError
 from harness.core.file_limits import LARGEST_ARTICLES, LARGEST_LIST
+from harness.core.formatting import plural
 from harness.core.remedies import fetch_words
 from harness.core.stored_text import data_files
 from harness.core.tokenizer import Tokenizer
@@ -53,7 +54,9 @@ def load(config: RunConfig, tokenizer: Tokenizer, count: int) -> Library:
     if config.category == "edge" and len(records) > category_samples:  # Edge has only some articles, in another order.
         records = shuffle_articles(records)[:category_samples]  # Data with fewer records are taken as they are.
     if len(records) < count:
-        raise UsageError(f"{source} has {len(records):,} samples; this run needs {count:,}: use --total-sample-count.")
+        raise UsageError(
+            f"{source} has {plural(len(records), 'sample')}; this run needs {count:,}: use --total-sample-count."
+        )
     first_records = records[:count]
     prompts = encoded_articles(first_records, tokenizer, source)
     check_tokenizer(first_records, tokenizer, source)
@@ -241,7 +244,7 @@ def check_lengths(library: Library, max_model_len: int, max_new_tokens: int) -> 
         return
     too_long = sum(length > max_model_len for length in lengths)
     raise UsageError(
-        f"{too_long:,} of {len(library):,} samples do not fit --max-model-len {max_model_len}: sample "
+        f"--max-model-len {max_model_len} is too short for {too_long:,} of {plural(len(library), 'sample')}: sample "
         f"{lengths.index(longest)} needs {longest}. Use --max-model-len {longest} or more, if the model knows "
         "contexts as long, or fewer new tokens."
     )

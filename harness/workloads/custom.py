@@ -11,6 +11,7 @@ from harness.config.lengths import PromptParts
 from harness.config.run import RunConfig
 from harness.config.workload import WORKLOADS, Workload, WorkloadProfile, is_profile
 from harness.core.errors import UsageError
+from harness.core.formatting import plural
 from harness.core.given_values import unknown_file_error
 from harness.core.message_text import first_line
 from harness.core.tokenizer import Tokenizer
@@ -182,7 +183,7 @@ def workload_notes(
     """Yield what a reader of the report must know about how the requests were made."""
     if stored.is_sharegpt:
         yield (
-            f"ShareGPT: left out {stored.questionless:,} conversations without a question and its answer, and "
+            f"ShareGPT: left out {plural(stored.questionless, 'conversation')} without a question and its answer, and "
             f"{len(usable.unfit):,} that are not of {SHAREGPT_FEWEST_TOKENS} to {SHAREGPT_LONGEST_PROMPT:,} tokens, "
             f"{sharegpt_context(config):,} with the answer"
         )
@@ -197,8 +198,8 @@ def workload_notes(
     templated = templated_prompts(usable, tokenizer)
     if templated:
         yield (
-            f"{templated:,} prompts hold tokens of a chat template already, and the server puts them into its own once "
-            "more: --endpoint-api completions sends them as they are"
+            f"prompts that hold tokens of a chat template already: {templated:,}; the server puts them into its own "
+            "template once more: --endpoint-api completions sends them as they are"
         )
 
 

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from harness.core import reading
 from harness.core.errors import UsageError
+from harness.core.formatting import plural
 from harness.core.plain_numbers import decimal_number, whole_number
 from harness.workloads.request_keys import SYSTEM_KEYS
 
@@ -131,7 +132,9 @@ def table_rows(path: Path, text: str, names: tuple[str, ...]) -> Iterator[Reques
             if not any(cells):  # a blank line, or one of empty cells
                 continue
             if len(cells) != len(head):
-                raise UsageError(f"{path}: line {reader.line_num}: {len(cells)} cells in place of {len(head)}.")
+                raise UsageError(
+                    f"{path}: line {reader.line_num}: {plural(len(cells), 'cell')} in place of {len(head)}."
+                )
             values = {}
             for name, cell in zip(head, cells, strict=True):
                 if cell != "":

@@ -10,6 +10,7 @@ from itertools import islice
 from harness.config.lengths import MOST_TOKENS
 from harness.core import word_list
 from harness.core.errors import UsageError
+from harness.core.formatting import plural
 from harness.core.plain_numbers import whole_number
 
 # The longest answer by the names that OpenAI, vLLM's benchmarks, guidellm, llama.cpp, Ollama and others have for it.
@@ -193,7 +194,7 @@ def unread_note(counts: Mapping[str, int], unit: str) -> str:
         return ""
     descriptions = []
     for name, count in islice(counts.items(), MOST_NAMED_KEYS):
-        descriptions.append(f"{name!r} in {count:,} {unit}s")
+        descriptions.append(f"{name!r} in {plural(count, unit)}")
     if len(counts) > MOST_NAMED_KEYS:
-        descriptions.append(f"{len(counts) - MOST_NAMED_KEYS:,} more keys")
+        descriptions.append(plural(len(counts) - MOST_NAMED_KEYS, "more key"))
     return f"not read: {', '.join(descriptions)}"

@@ -9,6 +9,7 @@ from harness.config.arrival_patterns import Replay
 from harness.config.run import RunConfig
 from harness.core import formatting
 from harness.core.errors import UsageError
+from harness.core.formatting import plural
 from harness.core.tokenizer import Tokenizer
 from harness.workloads.requests_file import TokenIds
 from harness.workloads.sample_library import Library
@@ -88,9 +89,9 @@ def trace_notes(trace: Trace, context: int) -> Iterator[str]:
     `context` is the most tokens that a request may have with its answer.
     """
     if trace.unfit:
-        yield f"left out {trace.unfit:,} requests that are longer than {context:,} tokens with their answer"
+        yield f"left out {plural(trace.unfit, 'request')} of more than {context:,} tokens with the answer"
     if trace.empty:
-        yield f"left out {trace.empty:,} rows without lengths"
+        yield f"left out {plural(trace.empty, 'row')} without lengths"
 
 
 def random_prompt(request: Recorded, vocabulary: Sequence[int], seed: int) -> TokenIds:

@@ -9,6 +9,7 @@ from harness.config.arrival_patterns import ARRIVAL_SHAPES, MOST_RATE, TRACE_COL
 from harness.config.lengths import MOST_TOKENS
 from harness.core.errors import UsageError
 from harness.core.file_limits import LARGEST_ARRIVALS
+from harness.core.formatting import plural
 from harness.core.given_values import read_given, unknown_file_error, value_refusal
 from harness.core.plain_numbers import decimal_number, whole_number
 
@@ -105,7 +106,7 @@ def recorded_rows(path: Path) -> tuple[list[Recorded], int]:
 def recorded_request(where: str, line: int, names: list[str], cells: list[str]) -> Recorded:
     """Return the request of a row with cells in the columns `names`. Raises UsageError if a cell cannot be used."""
     if len(cells) != len(names):
-        raise UsageError(f"{where}: {len(cells)} cells in place of {len(names)}.")
+        raise UsageError(f"{where}: {plural(len(cells), 'cell')} in place of {len(names)}.")
     seconds, input_tokens, output_tokens = cells[:3]
     prefix, prefix_tokens = cells[3:] or ("", "")  # a trace may lack the columns of prefixes
     at_s = decimal_number(seconds)

@@ -77,7 +77,10 @@ def test_every_answer_is_one_token(scenario: str, tmp_path: Path) -> None:
     assert test["tokens_per_sec"] == pytest.approx(test["samples"] / test["duration_s"], rel=0.1)
     if scenario != "offline":
         assert test["single_token"] == test["samples"] and test["ttft_ms"]["min"] > 0
-        assert f"{test['samples']:,} answers have one token**: " in (done.folder / "report.md").read_text()
+        assert (
+            f"Answers of one token: {test['samples']:,} of {test['samples']:,}**: "
+            in (done.folder / "report.md").read_text()
+        )
     if "100" in LOAD[scenario]:
         assert not test["tpot_judged"] and test["slo_attainment"] is not None
 

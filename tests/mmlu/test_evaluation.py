@@ -116,7 +116,7 @@ def test_a_part_of_it(whole: Finished, part: Finished) -> None:
     )
     assert all(row["prompt_tokens"] < 400 for row in rows)
     report = (part.folder / "report.md").read_text()
-    assert f"{len(short)} prompt(s) did not fit 400 tokens" in report
+    assert f"{len(short)} prompts did not fit 400 tokens" in report
     assert tells(report, "120 of 342 questions, seed 3")
     lines = [json.loads(line) for line in (part.folder.parent / "history.jsonl").read_text().splitlines()]
     assert [line["run"] for line in lines] == [whole.folder.name, part.folder.name]
@@ -146,7 +146,7 @@ def test_an_engine_that_dies_leaves_nothing_half_written(tmp_path: Path) -> None
     [
         (["--subjects", "astronomie"], "did you mean astronomy"),
         (["--data", "nowhere"], "nowhere: no such folder"),
-        pytest.param(["--max-model-len", "64"], "do not fit --max-model-len 64", marks=pytest.mark.slow),
+        pytest.param(["--max-model-len", "64"], "--max-model-len 64 is too short", marks=pytest.mark.slow),
         (["--num-fewshot", "6"], "--num-fewshot"),
         (["--total-limit", "0"], "--total-sample-count takes a whole number above 0"),
     ],

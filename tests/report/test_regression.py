@@ -425,7 +425,7 @@ def test_the_exit_code_says_it(tmp_path: Path) -> None:
         (["--baseline", "a"], "give one RUN_DIR"),
         (["a", "--baseline", "b"], "--baseline needs a RUN"),
         (["a", "--fail-if", "x<1"], "--fail-if, --may-differ and --json need"),
-        (["a", "b"], "a: no path"),
+        (["a", "b"], "a: no such path"),
     ],
 )
 def test_flags_that_do_not_go_together(words: list[str], message: str) -> None:

@@ -264,7 +264,7 @@ def test_a_pair_is_of_one_session(tmp_path: Path) -> None:
         ([*BOTH, "--fail-if", "speed<3"], "no metric speed"),
         ([*BOTH, "--rounds", "1"], "rounds"),
         ([*BOTH, "--resume"], "nothing to resume"),
-        (["nothing", "nowhere"], "no path"),
+        (["nothing", "nowhere"], "no such path"),
     ],
 )
 def test_what_cannot_be_compared_ends_in_one_line(words: list[str], said: str, tmp_path: Path) -> None:

@@ -246,7 +246,9 @@ def test_the_last_token_of_the_vocabulary_is_inside(tokenizer: Any, file):
 def test_prompts_that_do_not_fit_name_the_longest_and_what_it_needs():
     library = Library([[1] * length for length in (10, 30, 20)], "data")
     check_lengths(library, max_model_len=38, max_new_tokens=8)
-    with pytest.raises(UsageError, match=r"2 of 3 samples .*--max-model-len 27: sample 1 needs 38\. ") as error:
+    with pytest.raises(
+        UsageError, match=r"--max-model-len 27 is too short for 2 of 3 samples: sample 1 needs 38\. "
+    ) as error:
         check_lengths(library, max_model_len=27, max_new_tokens=8)
     assert "--max-model-len 38 or more" in str(error.value)
 
