@@ -20,6 +20,7 @@ from harness.core.formatting import joined_text, number
 from harness.core.message_text import printable_text
 
 if TYPE_CHECKING:
+    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis
     from matplotlib.figure import Figure, FigureBase
@@ -43,6 +44,8 @@ ROW_HEIGHT_IN, LINES_HEIGHT_IN = 0.3, 1.9  # inches of a row of bars, and of a p
 PANEL_MARGIN_IN = 0.9  # inches for the title and the axis of a panel of bars
 EDGE_SHARE = 0.04  # share of an axis that is shown below its low end, so that a line that lies there is not cut
 HOLLOW_NOTE = "hollow: not conclusive"  # the legend of bars and marks, in every picture
+LEGEND_FONT_POINTS = 8
+LEGEND_SPACING = 0.5  # between two entries, in units of the font size
 RING_SIZE_POINTS = 15.0  # the size of a ring around a mark
 TITLE_CHARACTERS, CAPTION_CHARACTERS = 80, 150  # characters of a line of a title, and of the text under a picture
 Point = tuple[float, float]
@@ -486,9 +489,27 @@ def draw_panel(panel: Panel, axis: "Axes") -> None:
     axis.set_xlabel("\n".join(wrap(panel.x, TITLE_CHARACTERS)))
     axis.xaxis.set_major_formatter(tick_text)
     axis.set_title("\n".join(wrap(panel.title, TITLE_CHARACTERS)), fontsize=11, loc="left")
-    legend_entries, _names = axis.get_legend_handles_labels()
-    if legend_entries:
-        axis.legend(loc="center left", bbox_to_anchor=(1, 0.5), fontsize=8, frameon=False)
+    entries, _names = axis.get_legend_handles_labels()
+    if entries:
+        axis.legend(
+            loc="center left",
+            bbox_to_anchor=(1, 0.5),
+            fontsize=LEGEND_FONT_POINTS,
+            labelspacing=legend_spacing(entries),
+            frameon=False,
+        )
+
+
+def legend_spacing(entries: Sequence["Artist"]) -> float:
+    """Return the space between two entries of a legend, in units of its font size.
+
+    It is LEGEND_SPACING, or more if an entry has a mark that would otherwise overlap that of the next entry.
+    """
+    from matplotlib.lines import Line2D
+
+    mark_sizes = [entry.get_markersize() for entry in entries if isinstance(entry, Line2D)]
+    largest = max(mark_sizes, default=0.0) / LEGEND_FONT_POINTS
+    return max(LEGEND_SPACING, largest - 1 + LEGEND_SPACING / 2)
 
 
 TONE_COLORS = {"good": "green", "careful": "amber", "bad": "red", "unknown": "grey"}

@@ -81,7 +81,7 @@ def load_strip(recording: Recording) -> list[Panel]:
     if not rows:
         return []
     span = Scale(0.0, max(recording.seconds, default=0.0))
-    axis = "seconds; power in % of the most of this test"
+    axis = "seconds; power in % of its maximum in this test"
     return [Bars(title="", axis=axis, rows=rows, span=span, order=[*SHADES], is_aligned=True)]
 
 
