@@ -61,11 +61,18 @@ class Display:
         self._start = self._stage_start = self._last_refresh = time.monotonic()
         self._answer_counts = deque([(0.0, 0)])  # seconds since the stage began, with the answers until then
         self.stages: list[Stage] = []
+        self._progress = ""  # what the last `tick` told of the stage
         self._live = None
         if console.is_terminal:
-            # Rich must not show what libraries print (redirect_...): that belongs in the log.
+            # Rich must not show what libraries print (redirect_...): that belongs in the log. Its thread shows the line
+            # once a second, so that the clock goes on in a stage without ticks, such as the scoring of answers.
             self._live = Live(
-                console=console, auto_refresh=False, transient=True, redirect_stdout=False, redirect_stderr=False
+                console=console,
+                get_renderable=self._live_line,
+                refresh_per_second=1,
+                transient=True,
+                redirect_stdout=False,
+                redirect_stderr=False,
             )
 
     def __enter__(self) -> "Display":
@@ -86,7 +93,7 @@ class Display:
         if self._live and not self._has_line:
             duration = clock(time.monotonic() - self._stage_start)
             self.say(f"{time.strftime('%H:%M:%S')} {self._stage}, {duration}", style="dim")
-        self._stage, self._has_line = text, False
+        self._stage, self._progress, self._has_line = text, "", False
         self._stage_start = time.monotonic()
         # A live line shows the new stage at once (`tick`). Without one, a line is printed below.
         self._last_refresh = -math.inf if self._live else self._stage_start
@@ -136,16 +143,25 @@ class Display:
             return
         self._last_refresh = now
         elapsed = now - self._stage_start
-        line = f"{self._stage}  {clock(elapsed)}"
-        if note:
-            line += f"  {note}"
-        line = printable_text(line)  # The note may be from an engine's log, with characters that a terminal would obey.
+        # A note may be from an engine's log, with characters that a terminal would obey.
+        progress = f"  {printable_text(note)}" if note else ""
         if counters is not None:
-            line += progress_text(counters, total, elapsed, least_s, self.recent_rate(elapsed, counters.completed))
+            progress += progress_text(counters, total, elapsed, least_s, self.recent_rate(elapsed, counters.completed))
+        self._progress = progress
         if self._live:
-            self._live.update(Text(line, no_wrap=True, overflow="ellipsis"), refresh=True)
+            self._live.refresh()
         else:
-            self.say(f"{time.strftime('%H:%M:%S')} {line}")
+            self.say(f"{time.strftime('%H:%M:%S')} {self._line()}")
+
+    def _line(self) -> str:
+        """Return the line about the current stage: its name, how long it has taken, and what the last tick told."""
+        elapsed = time.monotonic() - self._stage_start
+        return f"{printable_text(self._stage)}  {clock(elapsed)}{self._progress}"
+
+    def _live_line(self) -> Text:
+        """Return the line for a terminal, which cuts it at its width. Empty before the first stage."""
+        line = self._line() if self._stage else ""
+        return Text(line, no_wrap=True, overflow="ellipsis")
 
     def recent_rate(self, elapsed: float, completed: int) -> float | None:
         """Note how many answers are `completed`, and return the answers per second over roughly the last minute.

@@ -6,6 +6,7 @@ import math
 import os
 import pty
 import re
+import select
 import shlex
 import shutil
 import subprocess
@@ -110,6 +111,20 @@ def test_a_run_folder_that_fails_during_the_run_is_no_wrong_input(
     (said, _) = screen.export_text().splitlines()
     assert said.startswith("error: ") and run.name in said
     assert ending.fail(OSError(number, os.strerror(number), "elsewhere"), run, Console(quiet=True)) == BAD_INPUT
+
+
+def test_the_clock_of_a_stage_without_ticks_goes_on() -> None:
+    reader, writer = pty.openpty()
+    shown = b""
+    with Display(failsafe_console(writer)) as display:
+        display.stage("scoring")
+        while b"scoring  0:01" not in shown:
+            is_readable, _, _ = select.select([reader], [], [], 10.0)
+            assert is_readable, shown
+            shown += os.read(reader, 1000)
+    os.close(writer)
+    os.close(reader)
+    assert b"scoring  0:00" in shown
 
 
 def test_time_left_is_no_less_than_a_rate_needs() -> None:
