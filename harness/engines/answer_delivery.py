@@ -8,6 +8,7 @@ from typing import NamedTuple, Self
 
 from harness.core import schema
 from harness.core.formatting import number, plural
+from harness.engines import buffering
 
 # Beyond these limits, the way in which answers came makes our own figures doubtful.
 RUSH_S = 1e-4  # two messages of one answer that are closer together came from a buffer
@@ -191,8 +192,7 @@ class ServerUse(schema.FrozenModel):
     @property
     def is_buffered(self) -> bool:
         """Tell whether a buffer held back half of the answers or more, so that TTFT and TPOT are not the engine's."""
-        was_streamed = self.messages > 0
-        return was_streamed and 2 * self.bundled >= self.answers
+        return buffering.is_buffered(self.messages, self.bundled, self.answers)
 
     @property
     def disagreements(self) -> Iterator[str]:

@@ -15,10 +15,12 @@ from typing import Any, Literal, NamedTuple
 from harness.config.mlperf import LatencyLimits
 from harness.config.patterns import ClosedLoop
 from harness.core import errors, files, reading, word_list
-from harness.core.formatting import plural
+from harness.core.formatting import Measured, plural
 from harness.core.stored_text import is_litter
+from harness.engines.buffering import is_buffered
 from harness.loadgen import log, log_entries, requests
-from harness.loadgen.test_run import TestRun
+from harness.loadgen.test_run import SERVER_FILE, TestRun
+from harness.results.level_figures import mean_by_time, seconds_of, speed_range, timed_requests
 from harness.runs.run_lock import LOCK_FILE
 
 LOADGEN_SUMMARY_FILE, SUMMARY_FILE = "mlperf_log_summary.txt", "summary.json"
@@ -44,6 +46,8 @@ REQUEST_FIGURES = word_list.names_in(
     tokens_per_sec samples_per_sec begin_s seconds trend
     """
 )
+# The figures of a level that are means over its tests.
+MEAN_FIGURES = word_list.names_in("tokens_per_sec input_tokens_per_sec samples_per_sec trend")
 # The folder of the performance test's logs, as in run_folder.TEST_FOLDERS. That module needs pydantic, and util_logs.py
 # checks a run with Python alone.
 PERFORMANCE_FOLDER = "Performance"
@@ -154,15 +158,16 @@ def claims_of(folder: Path) -> Iterator[Claim]:
     limits_ms = (run.get("performance") or {}).get("limits_ms")
     limits = LatencyLimits(**limits_ms) if limits_ms else None
     recomputed = list[SourceFigures]()
-    for name, test_folder, concurrency in tests_of(folder, run, config):
-        try:
-            test = TestRun.from_logs(test_folder, limits, int(concurrency) if concurrency else None)
-        except errors.BenchmarkError as error:  # The logs cannot be read, or are not all of one test.
-            yield Claim(name=f"{name}, its logs", stated="of one test", source="as they are", recomputed=str(error))
-            continue
-        yield order_claim(test, begin=config["started"], end=status["time"])
-        yield from rate_claims(test)
-        recomputed += recomputed_figures(test, name, run)
+    for name, test_folders, concurrency in tests_of(folder, run, config):
+        tests = list[TestRun]()
+        for test_folder in test_folders:
+            try:
+                tests.append(TestRun.from_logs(test_folder, limits, int(concurrency) if concurrency else None))
+            except errors.BenchmarkError as error:  # The logs cannot be read, or are not all of one test.
+                yield Claim(name=f"{name}, its logs", stated="of one test", source="as they are", recomputed=str(error))
+        yield from claims_of_tests(tests, begin=config["started"], end=status["time"])
+        if len(tests) == len(test_folders):
+            recomputed += recomputed_figures(tests, name, run)
     for path_in_run, value in leaves(run):
         if isinstance(value, int | float):
             yield from figure_claims(path_in_run, value, recomputed)
@@ -173,13 +178,23 @@ def claims_of(folder: Path) -> Iterator[Claim]:
         yield from summary_claims(log_path.parent)
 
 
-def recomputed_figures(test: TestRun, name: str, run: Mapping[str, Any]) -> list[SourceFigures]:
-    """Return the figures that each source of a test gives.
+def claims_of_tests(tests: Iterable[TestRun], begin: str, end: str) -> Iterator[Claim]:
+    """Yield the claims of each test by itself: its place among the times of the run (`begin`, `end`), and its rates."""
+    for test in tests:
+        yield order_claim(test, begin, end)
+        yield from rate_claims(test)
 
-    `name` is the test's name in the summary, and `run` is the field "run" of summary.json.
+
+def recomputed_figures(tests: Sequence[TestRun], name: str, run: Mapping[str, Any]) -> list[SourceFigures]:
+    """Return the figures that each source of a load gives, which has one test or several.
+
+    `name` is the load's name in the summary, and `run` is the field "run" of summary.json.
     """
-    is_runs_own = name == "performance"  # and not a test of a search
-    figures_by_source = figures_of_sources(test, is_runs_own)
+    if len(tests) > 1:
+        figures_by_source = figures_of_level(tests)
+    else:
+        is_runs_own = name == "performance"  # and not a test of a search
+        figures_by_source = figures_of_sources(tests[0], is_runs_own)
     has_steady_part = bool((run.get(name) or {}).get("steady"))
     if has_steady_part:  # The run then states the number of queries of the steady part, not of the whole test.
         figures_by_source["requests.csv"].pop("queries", None)
@@ -231,26 +246,28 @@ def missing_parts(folder: Path, run: Mapping[str, Any], settings: Mapping[str, A
             yield Claim(name=part, stated="complete", source="its logs", recomputed="missing")
 
 
-def tests_of(folder: Path, run: Any, config: Any) -> Iterator[tuple[str, Path, Any]]:
-    """Yield the name in the summary, the log folder and the concurrency of each test.
+def tests_of(folder: Path, run: Any, config: Any) -> Iterator[tuple[str, list[Path], Any]]:
+    """Yield the name in the summary, the log folders and the concurrency of each load that was tested.
 
-    `run` is the field "run" of summary.json, `config` is config.json. The concurrency is None if the figures are of the
-    whole test, not of its steady part.
+    A level of concurrency that was tested several times has several log folders. `run` is the field "run" of
+    summary.json, `config` is config.json. The concurrency is None if the figures are of the whole test, not of its
+    steady part.
     """
     performance = run.get("performance")
     if performance:
         test_folder = folder / performance["folder"]
-        yield "performance", test_folder, None
+        yield "performance", [test_folder], None
         if performance.get("steady"):  # The summary then has the figures of the steady part, too.
             # Offline sets no concurrency, so that of the engine counts.
             concurrency = performance.get("concurrency") or config["concurrency"]
-            yield "performance.steady", test_folder, concurrency
+            yield "performance.steady", [test_folder], concurrency
     for kind in ("search", "attempts"):
         for number, test in enumerate(run.get(kind) or ()):
             concurrency = None
             if test["unit"] == ClosedLoop.unit:  # Its load is the concurrency, and its figures are of the steady part.
                 concurrency = test["load"]
-            yield f"{kind}.{number}", folder / test["folder"], concurrency
+            test_folders = test.get("repeats") or [test["folder"]]
+            yield f"{kind}.{number}", [folder / name for name in test_folders], concurrency
 
 
 def compare_data(name: str, stated: object, source: str, recomputed: object) -> Iterator[Claim]:
@@ -377,18 +394,58 @@ def figures_of_sources(test: TestRun, is_runs_own: bool) -> dict[str, dict[str, 
 
     `is_runs_own` tells that the test is the run's own, not a test of a search.
     """
-    result, joules = test.result, test.recording.joules
+    result = test.result
     # Only in Server is the target rate what LoadGen sent; elsewhere it is an estimate.
     target_qps = result.target_qps if result.scenario == "Server" else None
-    joules_per_token = None
-    if joules:  # Without tokens, the figure is nan, which equals no stated figure.
-        joules_per_token = joules / (test.total_new_tokens or nan)
     return {
         "LoadGen's log": figures_of_log(test, is_runs_own),
         "target_qps": {"target_qps": target_qps, "load": target_qps},  # a source of its own, for its own tolerance
         "requests.csv": figures_of_requests(test),
-        "machine.csv": {"gpu_joules": joules, "joules_per_output_token": joules_per_token},
+        "machine.csv": {"gpu_joules": test.recording.joules, "joules_per_output_token": joules_per_token(test)},
     }
+
+
+def figures_of_level(tests: Sequence[TestRun]) -> dict[str, dict[str, Any]]:
+    """Return the figures of a level of concurrency that was tested several times, by source and name.
+
+    Speeds are means over the tests, and latencies are of all requests together, as `level.level_of` makes them.
+    """
+    seconds = [seconds_of(test) for test in tests]
+    figures_of_tests = [figures_of_requests(test) for test in tests]
+    figures: dict[str, Any] = {}
+    for name in MEAN_FIGURES:
+        figures[name] = mean_by_time([figures_of_test[name] for figures_of_test in figures_of_tests], seconds)
+    counted_requests = timed_requests(tests, [was_buffered(test.folder) for test in tests])
+    figures |= requests.times_of(counted_requests)._asdict()
+    figures["queries"] = len(counted_requests)
+    speeds = [figures_of_test["tokens_per_sec"] for figures_of_test in figures_of_tests]
+    figures["speed_range"] = list(speed_range(speeds) or ())
+    joules_of_tests = [joules_per_token(test) for test in tests]
+    return {
+        "LoadGen's log": {"valid": all(test.result.valid for test in tests)},
+        "requests.csv": figures,
+        "machine.csv": {"joules_per_output_token": mean_by_time(joules_of_tests, seconds)},
+    }
+
+
+def joules_per_token(test: TestRun) -> Measured:
+    """Return the energy of a test's output tokens in joules a token; None if it was not recorded.
+
+    Without tokens, it is nan, which equals no stated figure.
+    """
+    joules = test.recording.joules
+    if not joules:
+        return None
+    return joules / (test.total_new_tokens or nan)
+
+
+def was_buffered(folder: Path) -> bool:
+    """Tell whether a buffer held the answers of a test back, by the counts in its server.json, if it has one."""
+    path = folder / SERVER_FILE
+    if not path.is_file():
+        return False
+    counts: Any = files.read_json(path)
+    return is_buffered(counts["messages"], counts["bundled"], counts["answers"])
 
 
 def figures_of_log(test: TestRun, is_runs_own: bool) -> dict[str, Any]:

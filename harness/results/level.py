@@ -5,33 +5,13 @@ from itertools import chain
 from pathlib import Path
 
 from harness.config.plan import Plan
-from harness.core.formatting import Measured
 from harness.core.statistics import FEWEST_P99
 from harness.loadgen.log import p99_of
 from harness.loadgen.requests import times_of
 from harness.loadgen.test_run import TestRun
+from harness.results.level_figures import mean_by_time, seconds_of, speed_range, timed_requests
 from harness.results.outcome import Outcome, Times
 from harness.results.test_outcome import outcome_of, over_limits
-
-
-def seconds_of(test: TestRun) -> float:
-    """Return the seconds over which a test's speeds were measured: its steady part or, without one, the whole test."""
-    if test.window:
-        return test.window.seconds
-    return test.result.duration_s or 0.0
-
-
-def mean_by_time(speeds: Sequence[Measured], seconds: Sequence[float]) -> Measured:
-    """Return the mean of a speed over tests, weighted by the seconds of each test.
-
-    None if the speed of a test is not known, or if the tests have no seconds.
-    """
-    total = 0.0
-    for speed, weight in zip(speeds, seconds, strict=True):
-        if speed is None:
-            return None
-        total += speed * weight
-    return total / sum(seconds) if sum(seconds) else None
 
 
 def level_of(tests: Sequence[TestRun], plan: Plan, run: Path) -> Outcome:
@@ -45,10 +25,8 @@ def level_of(tests: Sequence[TestRun], plan: Plan, run: Path) -> Outcome:
         return outcomes[0]
     seconds = [seconds_of(test) for test in tests]
     longest = outcomes[seconds.index(max(seconds))]
-    # If a buffer held answers back, TTFT and TPOT do not describe the engine.
-    unbuffered_tests = [test for test in tests if not test.is_buffered]
-    timed_tests = unbuffered_tests or tests
-    requests = [*chain.from_iterable(test.counted_requests for test in timed_tests)]
+    are_buffered = [test.is_buffered for test in tests]
+    requests = timed_requests(tests, are_buffered)
     times, is_few = times_of(requests), len(requests) < FEWEST_P99
     reasons = over_limits(plan, p99_of(times.ttft_ms), p99_of(times.tpot_ms), is_few)
     background_load = chain.from_iterable(outcome.background_load for outcome in outcomes)
@@ -70,18 +48,10 @@ def level_of(tests: Sequence[TestRun], plan: Plan, run: Path) -> Outcome:
         ttft_ms=Times.of(times.ttft_ms),
         tpot_ms=Times.of(times.tpot_ms),
         queries=len(requests) // plan.samples_per_query,
-        is_buffered=not unbuffered_tests,
+        is_buffered=all(are_buffered),
         background_load=tuple(dict.fromkeys(background_load)),
         disagreements=tuple(dict.fromkeys(disagreements)),
         repeats=[outcome.folder for outcome in outcomes],
         repeats_over=sum(bool(outcome.reasons) for outcome in outcomes),
-        speed_range=speed_range(outcomes),
+        speed_range=speed_range([outcome.tokens_per_sec for outcome in outcomes]),
     )
-
-
-def speed_range(outcomes: Sequence[Outcome]) -> tuple[float, float] | None:
-    """Return the output tokens/s of the slowest and the fastest test; None if no speed is known."""
-    speeds = [outcome.tokens_per_sec for outcome in outcomes if outcome.tokens_per_sec is not None]
-    if not speeds:
-        return None
-    return min(speeds), max(speeds)

@@ -291,3 +291,4 @@ def test_a_search_for_the_highest_level_with_real_loadgen(tmp_path: Path) -> Non
     assert len(loads) == len(set(loads)) > 1  # one row a level
     assert any(len(probe.get("repeats") or []) > 1 for probe in probes)
     assert tells(done.output, "at most")
+    assert report.check_run(done.folder) == 0

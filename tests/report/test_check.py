@@ -12,11 +12,14 @@ import pytest
 
 from harness.commands import report
 from harness.core.statements import Statement
+from harness.loadgen.test_run import TestRun
 from harness.report import consistency
 from harness.report import report as checking
 from harness.results import claims
 from harness.results.benchmark_run import facts_of
+from harness.results.level import level_of
 from harness.results.outcome import Outcome
+from harness.results.result_test import at_load
 from harness.runs.run_folder import TEST_FOLDERS, RunFolder
 from tests.conftest import ROOT, run
 
@@ -189,6 +192,27 @@ def forge(folder: Path, name: str, value: object, number: int = 0) -> None:
 def test_levels_and_scores_as_they_ended_are_consistent(levels: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert report.check_run(levels) == 0
     assert capsys.readouterr() == ("consistent\n", "")
+
+
+def test_a_level_that_was_tested_twice(levels: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its speeds are means over its tests, which the check makes again with and without the packages of a run."""
+    facts = facts_of(levels)
+    plan = at_load(facts.plan, facts.probes[0])
+    folders = [levels / "Probes" / "1", levels / "Probes" / "1-2"]
+    shutil.copytree(levels / "Performance", folders[1])  # at another level, so that its speed is another
+    facts.probes[0] = level_of([TestRun.read(folder, plan) for folder in folders], plan, levels)
+    (levels / "config.json").write_text(facts.model_dump_json())
+    checking.build_report(levels)
+    assert report.check_run(levels) == 0
+    assert capsys.readouterr().out == "consistent\n"
+    assert claims.differing(claims.verify_run(levels)) == []
+    summary = json.loads((levels / "summary.json").read_text())
+    for name in ("tokens_per_sec", "samples_per_sec", "queries"):
+        changed = json.loads(json.dumps(summary))
+        changed["run"]["search"][0][name] += 1
+        (levels / "summary.json").write_text(json.dumps(changed))
+        (claim,) = claims.differing(claims.verify_run(levels))
+        assert claim.name == f"search.0.{name}"
 
 
 # These say which logs an outcome is of, and what no log has.
