@@ -126,7 +126,12 @@ def numbers(report: RunReport) -> Iterator[Section]:
         return
     details = test.details
     blocks = report.picture("tokens_per_sec")
-    if not details.is_whole:  # The metrics are of the steady part.
+    if test.repeats:
+        blocks.append(
+            f"Speeds and costs are of all {len(test.repeats)} tests at this level together; counts, durations and the "
+            "latencies below are of the last test."
+        )
+    elif not details.is_whole:  # The metrics are of the steady part.
         blocks.append(f"The whole test, ramps included: {number(details.whole.tokens_per_sec)} output tokens/s.")
     rows = {metric.label: value for metric, value in metrics.report_rows(summary)}
     rows["batching"] = batching_text(summary)
@@ -165,14 +170,17 @@ def latencies(report: RunReport, test: Outcome) -> Iterator[Section]:
     outcome = ", ".join(f"{name} p50 {number(latency.p50)} ms" for name, latency in kinds.items() if latency)
     blocks: list[Block] = [*report.picture("latency_cdf"), test_tables.table_of_latencies(report.summary)]
     intervals = test_tables.interval_texts(test)
-    if intervals and details.is_whole:  # The intervals are of the whole test, so a steady part has none.
+    # The intervals are of one whole test, so a steady part has none, nor has a level of several tests.
+    if intervals and details.is_whole and not test.repeats:
         blocks.append(f"{INTERVALS_NOTE}: {'; '.join(intervals)}.{open_ends_note(test)}")
     if details.arrivals:
         blocks.append(arrivals_text(details, details.arrivals))
+    # The run's own test has these latencies, also where its level was tested several times.
+    folder = report.summary.run.performance.folder if report.summary.run.performance else test.folder
     source = "LoadGen"
     if details.concurrency or details.arrivals:  # LoadGen then does not know when a request is sent.
         source = "This program"
-    blocks.append(f"{source} measured these times; those of each request are in `{test.folder}/requests.csv`.")
+    blocks.append(f"{source} measured these times; those of each request are in `{folder}/requests.csv`.")
     yield Section("Latency", outcome, blocks)
 
 

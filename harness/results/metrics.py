@@ -87,9 +87,6 @@ class Metric(NamedTuple):
         if outcome is None:
             return Figure(None)
         value = outcome_value(outcome, self.steps)
-        if self.name == COST and outcome.repeats and outcome.details.cost:
-            # The details are of one test, but the speed of a repeated load is of all its tests.
-            value = outcome.cost(outcome.details.cost.price_per_hour)
         return Figure(value, tuple(doubt for doubt in outcome.doubts if doubt in self.doubts))
 
     def applies_to(self, summary: Summary) -> bool:

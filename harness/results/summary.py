@@ -19,6 +19,7 @@ from harness.core.system import System
 from harness.loadgen.log_entries import DETAIL
 from harness.results.accuracy import SCORES_FILE, Accuracy, GateResult
 from harness.results.kernel_profile import Profile
+from harness.results.level_details import details_of_level
 from harness.results.outcome import Known, Outcome, deciding_tests, load_of
 from harness.results.performance_view import StoredOutcome
 from harness.results.records import Deviations
@@ -219,7 +220,8 @@ class Summary(File):
         # A level has the figures of all tests of its load together, but not the details of the run's own test.
         for level in self.levels:
             if level.load == test.load:
-                return level.with_details(test.details, level.trend)
+                details = details_of_level(level, test.details) if level.repeats else test.details
+                return level.with_details(details, level.trend)
         return test
 
     @property

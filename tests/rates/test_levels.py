@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from harness.commands import report
 from harness.config.resolve import resolve
 from harness.config.run import RunConfig
 from harness.core.errors import NotAcceptedError
