@@ -14,7 +14,7 @@ from harness.core.errors import EndpointError, ServerFullError
 from harness.core.formatting import number, plural
 from harness.engines.answer_delivery import Exchange
 from harness.engines.protocol import WATCH_INTERVAL_S, Engine, TokenStream
-from harness.loadgen.admission import Admission
+from harness.loadgen.admission import Admission, remedy_for_full_server
 from harness.loadgen.senders import ask
 from harness.loadgen.sending import trial_sender
 from harness.workloads.sample_library import Prompt
@@ -83,23 +83,25 @@ class TolerantEngine:
             if self.is_probe:
                 self.admission.note_refused(request, time.perf_counter(), error)
             else:
-                self.count_failure(request, error)
+                self.admission.forget(request)
+                others = len(self.admission.in_progress)
+                self.count_failure(error, remedy_for_full_server(others))
         except EndpointError as error:
-            self.count_failure(request, error)
+            self.admission.forget(request)
+            self.count_failure(error)
 
-    def count_failure(self, request: int, error: EndpointError) -> None:
-        """Count a failed request, given by its number. Raises EndpointError if more requests failed than may fail.
+    def count_failure(self, error: EndpointError, remedy: str = "") -> None:
+        """Count a failed request. Raises EndpointError if more requests failed than may fail.
 
-        The message then names --max-failed (`rule`). If that flag allows no failure at all, it did not decide, and the
-        request's own error is raised.
+        The message then has the `remedy`, if one is known, and names --max-failed (`rule`). If that flag allows no
+        failure at all, it did not decide and is not named.
         """
-        self.admission.forget(request)
         self.failures_left -= 1
         if self.failures_left >= 0:
             return
-        if not self.rule:
+        if not (remedy or self.rule):
             raise error from None
-        raise EndpointError(f"{str(error).removesuffix('.')}{self.rule}")
+        raise EndpointError(f"{str(error).removesuffix('.')}{remedy}{self.rule}")
 
 
 async def run_trial(plan: Plan, engine: TolerantEngine, prompts: Sequence[Prompt], at_once: int) -> Trial:

@@ -235,13 +235,16 @@ def bottleneck(test: Outcome) -> str:
 def curve_limits(summary: Summary, test: Outcome) -> str:
     """Return the limits of the levels (numbers of requests in flight) in words; empty if there are none.
 
-    If the highest tested level is within the limits, the text names it, because a higher level may be within them, too.
+    If the highest tested level is within the limits, the text names it, because a higher level may be within them, too,
+    or says that the server took no more requests.
     """
     limits, levels = test.details.limits_ms, summary.curve
     if not limits:
         return ""
     text = f"TTFT p99 {number(limits.ttft)} ms, TPOT p99 {number(limits.tpot)} ms"
-    if levels and not levels[-1].reasons:  # The levels are in order, and a reason is a limit that a level broke.
+    if summary.meta.full_at:
+        text += f"; the server was full at {plural(summary.meta.full_at, 'request')} in flight"
+    elif levels and not levels[-1].reasons:  # The levels are in order, and a reason is a limit that a level broke.
         text += f"; highest level tested: {levels[-1].text}"
     return text
 

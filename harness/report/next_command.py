@@ -1,13 +1,27 @@
 """The command to run next after a run without a valid result."""
 
-from harness.config.patterns import Poisson
+from harness.config.patterns import ClosedLoop, Poisson
 from harness.core.processes import command_with_flag
 from harness.results.outcome import Outcome, kept_below_failures
 from harness.results.summary import Summary
 
 
 def next_command(summary: Summary) -> str:
-    """Return the command to run next; empty if there is nothing to suggest."""
+    """Return the command to run next; empty if there is nothing to suggest.
+
+    The run's own command is suggested only after an interruption: a run that failed would fail again, and one that
+    found its result would find it again.
+    """
+    command = suggested_command(summary)
+    ended = summary.meta.ended
+    would_end_alike = ended is None or ended.startswith("failed")
+    if would_end_alike and command == summary.meta.command:
+        return ""
+    return command
+
+
+def suggested_command(summary: Summary) -> str:
+    """Return the command that follows the run's result, or what there is of it; empty if there is none."""
     test = summary.result
     has_ended_early = bool(summary.meta.ended)
     if test is None and has_ended_early:
@@ -27,8 +41,15 @@ def kept_loads(summary: Summary) -> list[float]:
 
 
 def command_after_interruption(summary: Summary) -> str:
-    """Return the command that tests the rate that an interrupted search had come to."""
+    """Return the command that goes on where a run without a result ended.
+
+    It tests the rate that a search had come to or, after a failure, the levels that kept the limits before it.
+    """
     command, tests = summary.meta.command, summary.curve
+    kept_levels = ",".join(f"{load:.0f}" for load in kept_loads(summary))
+    has_failed_after_levels = kept_levels and tests[0].unit == ClosedLoop.unit and summary.meta.ended != "interrupted"
+    if has_failed_after_levels:
+        return command_with_flag(command, "--concurrency", kept_levels)
     if not tests or tests[0].unit != Poisson.unit:  # No rate was tested.
         return command
     kept_rates = kept_loads(summary)

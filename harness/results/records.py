@@ -45,6 +45,8 @@ class RunFacts(Facts):
     deviations: Deviations
     loadgen: dict[str, str] = {}
     lone_request_s: tuple[float, float, float] | None = None
+    full_at: int | None = None
+    """The number of requests in flight at which the server refused more, if the search of a level found it."""
     """The seconds of a request that ran alone before a search: until its first token, for each further token, and in
     all."""
     probes: list[Outcome] = []

@@ -82,6 +82,8 @@ class Meta(FrozenModel):
     """What was asked of the engine, by flag: speeds at other work are not compared."""
     target_qps: Measured = None
     """Queries/s of the performance test as it was planned last, also if the run ended before this test did."""
+    full_at: Known[int] = None
+    """The number of requests in flight at which the server refused more, if the search of a level found it."""
 
 
 class Run(FrozenModel):

@@ -185,6 +185,8 @@ def run_level(bench: Bench, level: int) -> Outcome | None:
     trial = bench.trial(replace(bench.plan, concurrency=level), is_probe=True)
     if trial.full_at is not None:  # Requests were refused while the server was answering `full_at` others.
         bench.say(f"{level:,} in flight: the server refused some, full at {trial.full_at:,} in flight")
+        bench.run.facts.full_at = trial.full_at
+        bench.run.save()
         return None
     # LoadGen plans enough samples for the rate that it is told. The margin allows for an engine that turns out faster
     # than in its trial: too few samples would make the test INVALID, too many only longer.

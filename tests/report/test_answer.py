@@ -200,6 +200,50 @@ def test_what_an_interrupted_run_goes_on_with(tmp_path: Path, command: str, prob
     assert called("run", *shlex.split(said)[1:], "--model", "demo", "--scenario", "server", "--dry-run").returncode == 0
 
 
+def level(in_flight: int, why: str = "") -> Outcome:
+    return example_runs.probe(None, True, 9.0, 9.0, tokens_per_sec=9.0, concurrency=in_flight, why=why)
+
+
+@pytest.mark.parametrize(
+    ("flag", "ended", "levels", "wanted"),
+    [
+        ("1,2,4,8", "failed: 503", [level(1), level(2)], "1,2"),
+        ("1,2,4,8", "failed: 503", [], None),
+        ("1,2,4,8", "interrupted", [level(1), level(2)], "1,2,4,8"),
+        ("1,2,4,8", "it is not known whether it still runs", [], "1,2,4,8"),
+        ("max", "failed: the engine died", [level(1), level(4), level(16, why="TTFT")], "1,4"),
+        ("max", "failed: a single request exceeds the limits", [level(1, why="TTFT")], None),
+    ],
+)
+def test_what_levels_that_ended_early_go_on_with(
+    tmp_path: Path, flag: str, ended: str, levels: list[Outcome], wanted: str | None
+) -> None:
+    """A command that failed is not repeated."""
+    summary = example_runs.rendered(tmp_path / "run", concurrency="1,2,4,8")
+    meta = summary.meta.model_copy(update={"command": f"python run.py --concurrency {flag}", "ended": ended})
+    run = summary.run.model_copy(update={"performance": None, "search": levels})
+    advice = next_command.next_command(summary.model_copy(update={"meta": meta, "run": run}))
+    assert advice == (f"python run.py --concurrency {wanted}" if wanted else "")
+
+
+@pytest.mark.parametrize(("flag", "wanted"), [("1,4", "max"), ("max", None)])
+def test_a_search_for_the_highest_level_is_advised_once(tmp_path: Path, flag: str, wanted: str | None) -> None:
+    folder = example_runs.run(tmp_path / "run", concurrency="1,4")
+    example_runs.levels(folder, [level(1), level(4)])
+    summary = rendering.build_report(folder)
+    meta = summary.meta.model_copy(update={"command": f"python run.py --concurrency {flag}"})
+    advice = next_command.next_command(summary.model_copy(update={"meta": meta}))
+    assert advice == (f"python run.py --concurrency {wanted}" if wanted else "")
+
+
+def test_the_limits_of_a_curve_say_where_the_server_was_full(tmp_path: Path) -> None:
+    folder = example_runs.run(tmp_path / "run", concurrency="1,4")
+    example_runs.levels(folder, [level(1), level(4)])
+    example_runs.note(RunFolder(tmp_path, "run"), full_at=4)
+    page = " ".join(" ".join(shown(rendering.build_report(folder))).split())
+    assert "the server was full at 4 requests in flight" in page and "highest level" not in page
+
+
 def test_what_a_rate_over_its_limits_goes_on_with(tmp_path: Path) -> None:
     summary = example_runs.rendered(tmp_path / "run", scenario="server", server_target_qps=8.5)
     test, flags = summary.run.performance, "--server-target-qps 5,8.5"
