@@ -6,6 +6,7 @@
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from shlex import quote
 from typing import NamedTuple
 
 from harness.core import csv_files, given_values, last_screen, progress
@@ -182,7 +183,10 @@ def folders_of(arguments: Arguments) -> list[Path]:
     Raises UsageError if there are no such runs.
     """
     if arguments.compare:
-        return find.folders(arguments.compare, arguments.results_dir)
+        folders = find.folders(arguments.compare, arguments.results_dir)
+        if len(folders) == 1 < len(arguments.compare):
+            raise UsageError(f"--compare {' '.join(arguments.compare)}: all name {folders[0]}; give two runs or more.")
+        return folders
     last = arguments.last or 0  # `problems` has refused a command without --compare and --last.
     return comparison.last_runs(arguments.results_dir, last)
 
@@ -233,7 +237,7 @@ def check_run(folder: Path) -> int:
     result = consistency.check_run(folder)
     say("\n".join(result.differences) or "consistent")
     if result.missing:
-        warn(f"missing: {', '.join(result.missing)}: `report.py {folder}` makes them from the logs")
+        warn(f"missing: {', '.join(result.missing)}: `report.py {quote(str(folder))}` makes them from the logs")
     if result.unmade:  # why the scores were not computed
         warn(f"not made again: {result.unmade}")
     return NOT_ACCEPTED if result.differences else DONE

@@ -33,12 +33,14 @@ def benchmark_command(config: RunConfig) -> NoReturn:
     The runs share one engine. With --dry-run, only shows what would run.
     """
     # These imports are slow, and `-h` should not wait for them.
+    from harness.config.workload import check_workload
     from harness.core import processes, progress
     from harness.runner.tracking import check_installed
     from harness.runs import ending, run_folder
 
     runs = config.runs
     check_installed(config.mlflow)
+    check_workload(config.workload)
     if config.dry_run:
         from harness.runner import steps
 

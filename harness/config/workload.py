@@ -16,9 +16,10 @@ from harness.config.arrival_patterns import ARRIVAL_FORMS, Numbers, Replay, pars
 from harness.config.flags import BENCHMARK_TOPIC, LOAD_TOPIC, Settings, flag
 from harness.config.lengths import Lengths, PromptParts, lengths
 from harness.core.errors import UsageError
-from harness.core.given_values import flag_name
+from harness.core.given_values import flag_name, unknown_file_error
 from harness.core.locations import ROOT
 
+HUB_PREFIX = "hf:"  # before the name of a data set of the Hugging Face hub
 WORKLOADS_FOLDER = ROOT / "workloads"
 OFFICIAL_WORKLOAD = "summarization"
 SYNTHETIC_COUNT = 1000  # requests of --input-len without --total-sample-count
@@ -236,6 +237,13 @@ class WorkloadFlags(Settings):
         if self.is_synthetic:
             return "--input-len"
         return f"--workload {self.workload}"
+
+
+def check_workload(workload: str) -> None:
+    """Raise UsageError if --workload names no workload, no file, and no data set of the Hugging Face hub."""
+    is_known = workload in WORKLOADS or workload.startswith(HUB_PREFIX) or Path(workload).exists()
+    if not is_known:
+        raise unknown_file_error("--workload", workload, [*WORKLOADS, f"{HUB_PREFIX}NAME"])
 
 
 def is_profile(workload: str) -> bool:

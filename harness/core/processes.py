@@ -118,6 +118,11 @@ def command_of(name: str) -> str:
     return f"python -m harness {name}"
 
 
+def command_to_type(name: str, *words: object) -> str:
+    """Return another command of this program with arguments, quoted so that a shell takes each as one word."""
+    return shlex.join([*command_of(name).split(), *map(str, words)])
+
+
 def adopt_orphans() -> None:
     """Make this process the parent of any descendant whose own parent dies, so that `end_children` finds it.
 

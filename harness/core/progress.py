@@ -18,6 +18,7 @@ from rich.live import Live
 from rich.markup import escape
 from rich.text import Text
 
+from harness.core.formatting import number
 from harness.core.message_text import printable_text
 from harness.core.secrets import hide_text
 
@@ -240,7 +241,7 @@ def progress_text(
         figures.append("waiting")
     if counters.started:  # Only streamed answers have first tokens.
         mean_ttft_ms = 1000 * counters.first_token_s / counters.started
-        figures.append(f"mean TTFT {mean_ttft_ms:.0f} ms")
+        figures.append(f"mean TTFT {number(mean_ttft_ms, 2)} ms")
     if counters.completed and elapsed:
         figures.append(f"{counters.tokens / elapsed:,.0f} tok/s so far")
     if counters.started:  # Without first tokens, as in Offline, all requests are in flight from the start.

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import date
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, BinaryIO, TextIO
 
 from harness.core.file_limits import LARGEST_RUN_FILE, size_text
@@ -56,7 +57,7 @@ def too_large_error(path: Path, most: int) -> NotRegularError:
     """
     remedy = ""
     if path.suffix in LINE_SUFFIXES:
-        remedy = f": take a part of it, such as `head -n 100000 {path.name} > part`"
+        remedy = f": take a part of it, such as `head -n 100000 {quote(path.name)} > part`"
     return NotRegularError(errno.EFBIG, f"larger than {size_text(most)}{remedy}", str(path))
 
 

@@ -6,9 +6,8 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple, Self
 
-from harness.core import schema
+from harness.core import buffering, schema
 from harness.core.formatting import number, plural
-from harness.engines import buffering
 
 # Beyond these limits, the way in which answers came makes our own figures doubtful.
 RUSH_S = 1e-4  # two messages of one answer that are closer together came from a buffer

@@ -143,8 +143,14 @@ def limits_text(test: Outcome) -> str:
     if Doubt.BUSY in test.doubts:
         return "not judged: the machine was busy"
     text = "within the limits"
+    failed = test.details.failed_requests
     if test.is_few:  # With few requests, not the p99 but the slowest of them is within the limits, and so all are.
-        text = f"all of {plural(test.queries, 'request')} {text}"
+        answered = plural(test.queries, "answered request" if failed else "request")
+        text = f"all of {answered} {text}"
+    if test.tpot_ms.p99 is None:  # No answer had a second token.
+        text += ", TPOT not measured"
+    if failed:
+        text += f", {plural(failed, 'request')} failed"
     if test.over_in:  # such as "over in 1 of 4": single tests of the load were over, but not all of them together
         text += f", {test.over_in} tests"
     return text

@@ -4,6 +4,7 @@ Panels stand below each other. Across, an HTML page places everything in percent
 their size at every width.
 """
 
+import warnings
 from collections.abc import Mapping, Sequence
 from functools import cache
 from io import BytesIO
@@ -44,6 +45,8 @@ ROW_HEIGHT_IN, LINES_HEIGHT_IN = 0.3, 1.9  # inches of a row of bars, and of a p
 PANEL_MARGIN_IN = 0.9  # inches for the title and the axis of a panel of bars
 EDGE_SHARE = 0.04  # share of an axis that is shown below its low end, so that a line that lies there is not cut
 HOLLOW_NOTE = "hollow: not conclusive"  # the legend of bars and marks, in every picture
+# Fonts with characters that matplotlib's own lacks, such as those of Korean. Those that are installed are used.
+FALLBACK_FONTS = ("Noto Sans CJK KR", "Noto Sans CJK JP", "NanumGothic", "Malgun Gothic", "Apple SD Gothic Neo")
 LEGEND_FONT_POINTS = 8
 LEGEND_SPACING = 0.5  # between two entries, in units of the font size
 RING_SIZE_POINTS = 15.0  # the size of a ring around a mark
@@ -461,12 +464,26 @@ Panel = Bars | LinePanel
 @cache
 def pyplot() -> Any:
     """Return matplotlib's pyplot in the style of all pictures. It draws into files and opens no windows."""
+    import matplotlib.font_manager
     import matplotlib.pyplot
 
     matplotlib.use("Agg")
+    # A label may have characters of any script. Where no font has one, an empty box stands in its place; matplotlib's
+    # warning for each such character would tell the user nothing more.
+    warnings.filterwarnings("ignore", message=r"Glyph \d+ .* missing from font")
+    installed_fonts = matplotlib.font_manager.get_font_names()
+    fonts = ["DejaVu Sans", *(font for font in FALLBACK_FONTS if font in installed_fonts)]
     matplotlib.rcParams.update(
-        {"axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.alpha": 0.25, "font.size": 10}
-        | {"axes.axisbelow": True, "text.parse_math": False}
+        {
+            "font.family": fonts,
+            "font.size": 10,
+            "text.parse_math": False,
+            "axes.spines.top": False,
+            "axes.spines.right": False,
+            "axes.axisbelow": True,
+            "axes.grid": True,
+            "grid.alpha": 0.25,
+        }
     )
     return matplotlib.pyplot
 

@@ -220,8 +220,9 @@ def load_runs(folders: Sequence[Path]) -> tuple[list[ComparedRun], list[str]]:
     reasons += copy_reasons
     is_unexplained_single = len(runs) == 1 and not copy_reasons
     if not runs or is_unexplained_single:
-        shown_reasons = [reason.removesuffix(".") for reason in reasons]
-        raise UsageError("; ".join([*shown_reasons, f"--compare takes two runs or more, not {len(runs)}."]))
+        if len(folders) < 2:
+            reasons.append(f"--compare takes two runs or more, not {len(folders)}.")
+        raise UsageError("; ".join(reason.removesuffix(".") for reason in reasons) + ".")
     return runs, reasons
 
 

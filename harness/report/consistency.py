@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from harness.core import files, reading
-from harness.core.errors import BenchmarkError
+from harness.core.errors import BenchmarkError, UsageError
 from harness.core.message_text import first_line
 from harness.core.schema import SCHEMA
 from harness.core.stored_text import is_litter
@@ -44,6 +44,9 @@ def check_run(folder: Path) -> CheckResult:
     format.
     """
     facts = facts_of(folder)
+    ended = ended_early(folder)
+    if ended and not (folder / SUMMARY_FILE).exists():
+        raise UsageError(f"{folder}: this run has no results to check: {ended}.", path=folder)
     copy = folder  # for errors, in which the copy's path is replaced below, that come before there is a copy
     all_claims, missing = list[Claim](), list[str]()
     why_not_scored = ""  # why the scores could not be made again; empty if they were
@@ -68,7 +71,7 @@ def check_run(folder: Path) -> CheckResult:
         except BenchmarkError as error:
             # A message about the copy is of no use to the reader, so it names the run's own folder.
             message = str(error).replace(str(copy), str(folder))
-            all_claims.append(Claim(name=folder.name, stated="", source="its files", recomputed=message))
+            all_claims.append(Claim(name=folder.name, stated="a whole run", source="its files", recomputed=message))
     return CheckResult([*map(str, differing(all_claims))], why_not_scored, [*dict.fromkeys(missing)])
 
 

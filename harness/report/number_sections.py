@@ -6,7 +6,7 @@ from itertools import chain
 
 from harness.config.patterns import ClosedLoop
 from harness.core.document import Block, Section
-from harness.core.formatting import number, plural
+from harness.core.formatting import joined_text, number, plural
 from harness.core.markdown import code_text
 from harness.report import answer, load_view, subject, test_tables
 from harness.report.load_view import LoadPicture
@@ -18,9 +18,9 @@ from harness.results.test_details import TestDetails
 
 LEVELS_NOTE = (
     "This program measured these times: LoadGen issues one Offline query and cannot know when each request of it is "
-    "sent. Each row excludes both ramps of its test. Trend is the second half's speed divided by the first half's; "
-    "speed per user is 1,000 / TPOT p90."
+    "sent. Each row excludes both ramps of its test. Trend is the second half's speed divided by the first half's."
 )
+SPEED_PER_USER_NOTE = "Speed per user is 1,000 / TPOT p90."
 INTERVALS_NOTE = "95 % confidence intervals, ms, from the requests of this test (different runs vary more)"
 TPOT_NOT_JUDGED = " The others are too few to be sure of TPOT p99: VALID or INVALID, the verdict does not cover TPOT."
 
@@ -46,7 +46,8 @@ def loads(report: RunReport) -> Iterator[Section]:
         blocks += [*report.picture("search"), test_tables.table_of_loads(summary)]
         has_levels = tests[0].unit == ClosedLoop.unit  # The loads are numbers of requests in flight.
         if has_levels:
-            blocks.append(LEVELS_NOTE)
+            has_users = any(level.tokens_per_sec_per_user for level in summary.tests)
+            blocks.append(joined_text(" ", LEVELS_NOTE, SPEED_PER_USER_NOTE if has_users else ""))
         if picture and picture.best and picture.rate:
             blocks.append(replicas_text(picture, picture.rate))
         folders = "`Probes/`"
@@ -105,6 +106,9 @@ def replicas_text(picture: LoadPicture, rate: float) -> str:
         answered += " on a busy machine"
     elif any(picture.limits.values()):
         answered += " within the limits"
+    own_test = picture.summary.result
+    if own_test and own_test.details.failed_requests:
+        answered += f", besides {plural(own_test.details.failed_requests, 'request')} that failed"
     name = best.name
     if not best.is_full:  # The test was shorter than a full one.
         name += ", by a probe alone"

@@ -14,7 +14,7 @@ from harness.core import given_values, statistics
 from harness.core.document import Document, Line, Tone, caution_line
 from harness.core.errors import BAD_INPUT, DONE, NOT_ACCEPTED, UsageError
 from harness.core.formatting import joined_text, number
-from harness.core.processes import command_of
+from harness.core.processes import command_to_type
 from harness.report import compare, compare_page, subject
 from harness.report.answer_comparison import AnswerPair
 from harness.report.compare import ComparedRun, Runs
@@ -480,7 +480,7 @@ def document(sides: Sides, judgements: Sequence[Judgement]) -> Document:
     lines.append(Line("run", folders_text(sides.runs)))
     if verdict != "PASS":
         # A comparison shows a change even if it is NOT JUDGED here, for example on a busy machine.
-        comparison = f"{command_of('report')} --compare {sides.baseline[0].folder} {sides.runs[0].folder}"
+        comparison = command_to_type("report", "--compare", sides.baseline[0].folder, sides.runs[0].folder)
         lines.append(Line("next", comparison, is_command=True))
     shared_subject = subject.subject_of(*(run.summary for run in runs))
     return Document(title_of(judgements), shared_subject, lines, tone=VERDICT_TONES[verdict])

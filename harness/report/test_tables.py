@@ -40,7 +40,7 @@ def reason_text(outcome: Outcome) -> str:
     """Return why a test is over its limits or INVALID, or that it was not judged; empty for any other test."""
     is_not_judged = outcome.verdict.tone == "careful"
     if is_not_judged and not outcome.why:
-        return outcome.verdict.word
+        return "; ".join(outcome.background_load) or outcome.verdict.word
     return outcome.why
 
 

@@ -12,7 +12,7 @@ from harness.core.processes import command_line
 from harness.core.progress import Display
 from harness.core.schema import SCHEMA
 from harness.results.records import RunFacts
-from harness.runs.run_folder import RunFolder, now
+from harness.runs.run_folder import RunFolder, ended_early, now
 
 
 def first_facts() -> dict[str, Any]:
@@ -35,6 +35,9 @@ def facts_of(folder: Path) -> RunFacts:
     path = folder / "config.json"
     if not path.exists():
         problem = "no config.json in it"
+        ended = ended_early(folder)
+        if ended:  # The run ended before it had settled its plan.
+            raise UsageError(f"{folder}: this run has no results: {ended}.", path=folder)
         if folder.is_file():
             problem = "a file"
         elif (folder / "summary.json").exists():

@@ -15,9 +15,9 @@ from typing import Any, Literal, NamedTuple
 from harness.config.mlperf import LatencyLimits
 from harness.config.patterns import ClosedLoop
 from harness.core import errors, files, reading, word_list
+from harness.core.buffering import is_buffered
 from harness.core.formatting import Measured, plural
 from harness.core.stored_text import is_litter
-from harness.engines.buffering import is_buffered
 from harness.loadgen import log, log_entries, requests
 from harness.loadgen.test_run import SERVER_FILE, TestRun
 from harness.results.level_figures import mean_by_time, seconds_of, speed_range, timed_requests

@@ -4,11 +4,11 @@ from harness.config import checkpoint, pretrained
 from harness.config.plan import Plan
 from harness.config.resolve import resolve
 from harness.config.run import RunConfig
+from harness.config.workload import HUB_PREFIX
 from harness.core import nvml
 from harness.core.tokenizer import Tokenizer
 from harness.runner.rate import require_time
 from harness.workloads import cnn_dailymail, custom
-from harness.workloads.hub import HUB_PREFIX
 from harness.workloads.sample_library import Library
 
 

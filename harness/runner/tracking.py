@@ -9,7 +9,7 @@ from pathlib import Path
 
 from harness.core import locations
 from harness.core.errors import DONE, UsageError
-from harness.core.processes import command_of
+from harness.core.processes import command_to_type
 from harness.core.remedies import install_command
 
 MLFLOW_S = 90.0  # the longest time that a command waits for MLflow
@@ -51,7 +51,7 @@ def send_to_mlflow(folder: Path, wanted: bool, results_dir: Path, say: Callable[
 
 def later_command(folder: Path, results_dir: Path) -> str:
     """Return a clause with the command that sends a folder later, for a message."""
-    flags = ""
+    flags = list[object]()
     if results_dir != Path("results"):
-        flags = f" --results-dir {results_dir}"
-    return f"`{command_of('mlflow')} {folder}{flags}` sends it later"
+        flags += ["--results-dir", results_dir]
+    return f"`{command_to_type('mlflow', folder, *flags)}` sends it later"

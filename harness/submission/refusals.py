@@ -8,6 +8,7 @@ Sources: the checks and constants of the official submission checker (tools/subm
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from shlex import quote
 
 from harness.config import comparability, mlperf, models, server_addresses
 from harness.core import errors, formatting, reading, statements
@@ -279,7 +280,8 @@ def contradictions(run: SubmittedRun, description: Description) -> Refusals:
     if endpoint:
         empty = ", ".join(name for name in SERVER_FIELDS if not description.get(name))
         if empty:
-            yield f"{empty} of its server are not declared: `submission system --run {run.path}` asks for them"
+            command = f"submission system --run {quote(str(run.path))}"
+            yield f"{empty} of its server are not declared: `{command}` asks for them"
     count = description["accelerators_per_node"]
     if str(count) != str(len(machine.gpus)):  # A person may have written the number as text.
         yield f"ran with {plural(len(machine.gpus), 'accelerator')}; accelerators_per_node is {count}"

@@ -9,10 +9,9 @@ from typing import NamedTuple
 from harness.config import mlperf
 from harness.config.lengths import PromptParts
 from harness.config.run import RunConfig
-from harness.config.workload import WORKLOADS, Workload, WorkloadProfile, is_profile
+from harness.config.workload import HUB_PREFIX, WORKLOADS, Workload, WorkloadProfile, check_workload, is_profile
 from harness.core.errors import UsageError
 from harness.core.formatting import plural
-from harness.core.given_values import unknown_file_error
 from harness.core.message_text import first_line
 from harness.core.tokenizer import Tokenizer
 from harness.engines.protocol import MessagePrompt
@@ -61,14 +60,10 @@ def load(config: RunConfig, tokenizer: Tokenizer) -> Library | None:
         flags = f"--input-len {config.input_len} --output-len {config.output_len}"
         return draw_library(config, tokenizer, profile, flags)
     name = config.workload
-    if name.startswith(hub.HUB_PREFIX):  # a data set of the Hugging Face hub
+    if name.startswith(HUB_PREFIX):  # a data set of the Hugging Face hub
         return library_from_requests(config, tokenizer, hub.DESCRIPTION, hub.read(config))
-    if name in WORKLOADS:
-        workload = WORKLOADS[name]
-    elif Path(name).exists():
-        workload = Workload(Path(name), "requests of the user's own")
-    else:
-        raise unknown_file_error("--workload", name, list(WORKLOADS))
+    check_workload(name)
+    workload = WORKLOADS.get(name) or Workload(Path(name), "requests of the user's own")
     if is_profile(name):  # The file has no requests, but the lengths from which random prompts are drawn.
         profile = read_profile(config, workload)
         place = f"{workload.path}: input_len {profile.input_len}, output_len {profile.output_len}"

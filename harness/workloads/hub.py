@@ -6,12 +6,12 @@ from typing import Protocol, Self
 
 from harness.config import engine, pretrained
 from harness.config.run import RunConfig
+from harness.config.workload import HUB_PREFIX
 from harness.core.errors import UsageError, one_line_errors
 from harness.core.message_text import first_line, say
 from harness.workloads.prompt_tables import RequestRows, numbered_rows
 from harness.workloads.requests_file import StoredRequests, prompt_columns, read_rows
 
-HUB_PREFIX = "hf:"
 DESCRIPTION = "a data set, as `datasets` loads it"
 
 

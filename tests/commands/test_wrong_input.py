@@ -101,6 +101,22 @@ def test_no_value_of_a_yaml_file_holds_a_nul(text: str, tmp_path: Path) -> None:
     assert done.returncode == 2 and tells(done.stderr, f"error: --config {tmp_path}/s.yaml: ", "NUL")
 
 
+def test_an_unknown_workload_is_refused_before_a_run_begins(tmp_path: Path) -> None:
+    words = (
+        "--model",
+        "demo",
+        "--mode",
+        "performance",
+        "--workload",
+        "chta",
+        "--results-dir",
+        str(tmp_path / "results"),
+    )
+    done = called("run", "run.py", *words)
+    assert done.returncode == 2 and tells(done.stderr, "error: --workload chta: ", "did you mean chat")
+    assert not (tmp_path / "results").exists()
+
+
 GATE = ("--baseline", "{place}/b", "--fail-if", "answers changed")
 RUN = ("run", "--model", "demo", "--mode", "performance", "--dry-run")
 

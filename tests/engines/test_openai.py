@@ -373,6 +373,11 @@ def test_a_web_page_is_no_server() -> None:
     assert tells(said, "--endpoint http://", "a web page, not as an OpenAI server", "port", "Grafana")
 
 
+def test_a_web_page_is_no_completion() -> None:
+    with client(Fake(fault="web page")) as engine, pytest.raises(EndpointError, match="with a web page"):
+        answer(engine, stream=True)
+
+
 def test_a_page_that_a_server_need_not_have_may_be_slow() -> None:
     with client(Fake(slow_pages=True)) as engine:
         assert engine.args["server"] == "vLLM"

@@ -28,7 +28,7 @@ from harness.results.outcome import Outcome
 from harness.results.summary import Summary
 from harness.runs import history
 from harness.runs.run_folder import RunFolder
-from tests.conftest import called, tells
+from tests.conftest import called, ended, tells
 from tests.support import example_runs
 
 HOPPER = example_runs.SYSTEM | {"gpus": ["NVIDIA H200"]}
@@ -234,6 +234,23 @@ def test_a_search_for_the_highest_level_is_advised_once(tmp_path: Path, flag: st
     meta = summary.meta.model_copy(update={"command": f"python run.py --concurrency {flag}"})
     advice = next_command.next_command(summary.model_copy(update={"meta": meta}))
     assert advice == (f"python run.py --concurrency {wanted}" if wanted else "")
+
+
+def test_a_title_within_the_limits_says_what_was_left_out(tmp_path: Path) -> None:
+    folder = example_runs.run(tmp_path / "run", concurrency="1,4")
+    example_runs.levels(folder, [level(1), level(4)])
+    result = rendering.build_report(folder).result
+    assert result
+    details = result.details.model_copy(update={"failed_requests": 13})
+    assert tells(answer.limits_text(result.model_copy(update={"details": details})), "within the limits, 13 requests")
+    no_tpot = result.model_copy(update={"tpot_ms": outcome.Times()})
+    assert answer.limits_text(no_tpot).endswith("within the limits, TPOT not measured")
+
+
+def test_a_label_of_any_script_is_drawn_without_warnings(tmp_path: Path) -> None:
+    """The label stands in pictures; a machine without a font for it draws boxes."""
+    done = ended("report.py", str(example_runs.run(tmp_path / "run", label="한국")))
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_the_limits_of_a_curve_say_where_the_server_was_full(tmp_path: Path) -> None:

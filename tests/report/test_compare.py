@@ -193,7 +193,7 @@ def test_numbers_of_a_comparison_are_rounded_as_on_a_page() -> None:
     ("arguments", "message"),
     [
         (["--compare", "{a}"], "two runs or more, not 1"),
-        (["--compare", "{a}", "{a}"], "two runs or more, not 1"),
+        (["--compare", "{a}", "{a}"], "; give two runs or more."),
         (["--compare", "{a}", "{a}/nothing"], "nothing: no config.json in it"),
         (["--last", "1"], "--last 1: a comparison needs at least two"),
         (["--last", "2", "--results-dir", "{a}/nothing"], "nothing: no such folder"),

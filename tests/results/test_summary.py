@@ -209,6 +209,13 @@ def test_what_is_no_run_folder_is_called_what_it_is(tmp_path: Path) -> None:
             benchmark_run.facts_of(tmp_path / name)
 
 
+def test_a_run_that_ended_before_its_plan_says_how_it_ended(tmp_path: Path) -> None:
+    folder = run_folder.open_run(tmp_path, "early")
+    folder.set_status("failed", "nosuch: not a file")
+    with pytest.raises(UsageError, match="no results: failed: nosuch: not a file"):
+        benchmark_run.facts_of(folder.path)
+
+
 def test_files_of_older_formats_are_read_and_not_rendered_again(tmp_path: Path) -> None:
     example_runs.rendered(tmp_path / "run")
     example_runs.rendered(tmp_path / "other")
