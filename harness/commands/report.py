@@ -226,7 +226,8 @@ def print_matrix(arguments: Arguments, axes: list[str]) -> None:
         csv_files.write_table(arguments.csv, *table.csv_table())
     if arguments.plot:
         compare_picture.write_picture(arguments.plot, [table.picture()], runs)
-    say(f"\nThese runs differ in: {compare_page.difference(runs)}.")
+    if len(runs) > 1:
+        say(f"\nThese runs differ in: {compare_page.difference(runs)}.")
 
 
 def check_run(folder: Path) -> int:

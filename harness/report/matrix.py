@@ -2,6 +2,7 @@
 
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -77,16 +78,18 @@ class Matrix(NamedTuple):
     def table(self) -> Table:
         """Return the table of cells. A row that has a reference is followed by its ratios to the reference.
 
-        Among the cells that differ only in hardware, the cheapest one without a flaw is marked.
+        Among several cells that differ only in hardware, the cheapest one without a flaw is marked.
         """
         priced_cells = [cell for cell in self.cells if cell.figures[COST].value and not cell.flaw]
+        group_sizes = Counter(cell.all_but_hardware for cell in self.cells)
         cheapest: dict[tuple[str, ...], Cell] = {}
         for cell in sorted(priced_cells, key=cost_of, reverse=True):
             cheapest[cell.all_but_hardware] = cell  # Later cells are cheaper, so the cheapest one stays.
         rows = []
         for cell in self.cells:
             remark = cell.flaw
-            if not remark and cheapest.get(cell.all_but_hardware) is cell:
+            has_rivals = group_sizes[cell.all_but_hardware] > 1
+            if not remark and has_rivals and cheapest.get(cell.all_but_hardware) is cell:
                 remark = "cheapest within the limits"
             figures = [metric.show(cell.figures[metric.name]) for metric in self.metrics]
             rows.append([*self.named(cell), *figures, remark])
@@ -276,7 +279,7 @@ def places_of(summary: Summary, axes: Sequence[str], level: Outcome | None = Non
         else:
             raise UsageError(f"--matrix {axis}: not one of {', '.join(AXES)}, nor a setting such as max_num_seqs.")
         if value in (None, ""):
-            value = "unknown"
+            value = "no label" if axis == "label" else "unknown"
         places[axis] = str(value)
     if level:  # Only the batch differs between the levels of a run.
         places[BATCH] = f"{level.load:g} {level.unit}"

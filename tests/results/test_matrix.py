@@ -60,7 +60,8 @@ def test_rivals_do_the_same_work(tmp_path: Path) -> None:
     table = matrix(read(*folders, tmp_path / "off"), ["gpu"], "one")
     assert "scenario" in table.columns and "scenario" not in matrix(read(*folders), ["gpu"]).columns
     at = [*table.columns].index("scenario")
-    assert {row[at] for row in table.rows if row[-1] == "cheapest within the limits"} == {"server", "offline"}
+    # Offline has no rival.
+    assert {row[at] for row in table.rows if row[-1] == "cheapest within the limits"} == {"server"}
     assert len([row for row in table.rows if str(row[at + 1]) == "to one"]) == 1  # none to another scenario
 
 
@@ -96,7 +97,7 @@ def test_levels_are_lines_where_the_batch_is_an_axis(tmp_path: Path) -> None:
     table = matrix(read(folder), ["gpu", "batch"])
     speed = [*table.columns].index("output tokens/s")
     assert [(row[1], row[speed], row[-1]) for row in table.rows] == [
-        ("1 in flight", "100", "cheapest within the limits"),
+        ("1 in flight", "100", ""),
         ("4 in flight", "300", "TTFT p99 20 of 5 ms"),
     ]
 
