@@ -10,6 +10,7 @@ from harness.core import given_values, nvml, software, system, vllm_source
 from harness.core.errors import UsageError
 from harness.core.json_values import dict_or_empty
 from harness.core.message_text import first_line
+from harness.core.value_mistakes import refusal_text
 from harness.engines import patches
 from harness.engines.vllm_library import ModelConfig
 
@@ -129,9 +130,9 @@ def refusal(error: Exception) -> str:
     if errors is None:  # The error is not pydantic's.
         return first_line(error)
     first = errors()[0]
-    message = first["msg"].removeprefix("Value error, ")
-    reason = " ".join(message.split())
-    return ": ".join([*map(str, first["loc"][:1]), reason]).rstrip(".")
+    if not first["loc"]:  # a check of several arguments at once
+        return " ".join(first["msg"].removeprefix("Value error, ").split()).rstrip(".")
+    return " ".join(refusal_text(str(first["loc"][0]), first).split())
 
 
 def check_quantization(model: ModelConfig) -> None:

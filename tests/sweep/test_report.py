@@ -299,7 +299,7 @@ def test_only_what_all_runs_lack_stands_above_the_table(tmp_path: Path) -> None:
     [
         ("[]", "sweep.json: not an object"),
         ("{", "sweep.json: not JSON"),
-        ('{"schema_version": 2}', "sweep.json: command: Field required"),
+        ('{"schema_version": 2}', "sweep.json: command is missing"),
     ],
 )
 def test_a_sweep_that_cannot_be_read_says_why(tmp_path: Path, text: str, message: str) -> None:
