@@ -19,6 +19,7 @@ from harness.config.setting_types import (
     Seed,
     positive_bounds,
 )
+from harness.core.formatting import alternatives
 from harness.core.given_values import flag_name
 from harness.core.locations import ROOT
 from harness.core.word_list import names_in
@@ -267,10 +268,10 @@ class RunConfig(workload.WorkloadFlags, engine.EndpointFlags):
             if is_used_by_implied_alone:
                 yield f"{flag_name(name)} implies --scenario {implied_scenario}: remove {choice}."
             else:
-                yield f"{flag_name(name)} has no effect with {choice}: use --scenario {', '.join(using_scenarios)}."
+                yield f"{flag_name(name)} has no effect with {choice}: use --scenario {alternatives(using_scenarios)}."
         allowed = mlperf.SCENARIOS_BY_CATEGORY[self.category]
         if self.scenario not in allowed:
-            yield f"--category {self.category} takes --scenario {', '.join(allowed)}; not {self.scenario}."
+            yield f"--category {self.category} takes --scenario {alternatives(allowed)}; not {self.scenario}."
         if self.scenario_rules.unofficial and self.compliance != "none":
             yield f"--compliance {self.compliance} needs an MLPerf scenario; {self.scenario_rules.unofficial}."
 

@@ -8,6 +8,7 @@ from harness.config.engine import EngineConfig
 from harness.config.plan import Plan
 from harness.core import given_values, nvml, software, system, vllm_source
 from harness.core.errors import UsageError
+from harness.core.formatting import alternatives
 from harness.core.json_values import dict_or_empty
 from harness.core.message_text import first_line
 from harness.core.value_mistakes import refusal_text
@@ -105,7 +106,7 @@ def find_unsupported(arguments: Collection[str], variables: Iterable[str], copie
             text = f"no engine argument {name}"
             similar = given_values.similar_names(name, sorted(known))
             if similar:
-                text += f" (did you mean {', '.join(similar)}?)"
+                text += f" (did you mean {alternatives(similar)}?)"
             missing.append(text)
     for name in variables:
         if name.startswith("VLLM_") and name not in vllm_source.variables():
