@@ -38,6 +38,7 @@ SCENARIO_BY_FLAG = {
     "batch_size": "offline",
     "sort_by_length": "offline",
 }
+LONGEST_LABEL = 100  # characters
 LIMIT_FLAGS = ("ttft_limit", "tpot_limit")
 
 
@@ -424,3 +425,15 @@ class RunConfig(workload.WorkloadFlags, engine.EndpointFlags):
     def task(self) -> mlperf.Task:
         """The samples of the run, and the reference scores for their answers."""
         return self.model_spec.task(self.category, self.scenario)
+
+
+def label_problems(config: RunConfig) -> Iterator[str]:
+    """Yield a sentence for a label that was given and names no run, or is too long for a table.
+
+    Only a new run is asked. A record may have any label, since older versions took any.
+    """
+    is_given = "label" in config.model_fields_set
+    if is_given and not config.label.strip():
+        yield "--label is empty: give a name of the run, or remove the flag."
+    if len(config.label) > LONGEST_LABEL:
+        yield f"--label takes at most {LONGEST_LABEL} characters; got {len(config.label):,}."

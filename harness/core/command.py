@@ -243,7 +243,7 @@ def check_parameter(parameter: TyperArgument | TyperOption, value: object) -> No
 def check_flag_value(flag: str, parameter: TyperOption, value: str) -> None:
     """Raise UsageError for a number with other digits than ASCII or with an underscore, which Python would accept.
 
-    Raises it also for an empty value, unless the flag has a default and takes no path: --label "" is no label.
+    Raises it also for an empty value, unless the flag has a default and takes no path: --reference "" is none.
     """
     kind = parameter.bare_type()
     if kind in ("int", "float") and has_other_digits(value):

@@ -42,6 +42,8 @@ def find_runs(word: str, results_dir: Path, with_failed: bool = False) -> list[P
     A label names its complete runs, oldest first, or else its runs with results; all of its runs `with_failed`. Raises
     UsageError if the word names no run.
     """
+    if not word.strip():
+        raise UsageError("no run is named: a RUN is empty; give a path, the name of a run's folder, latest or a label.")
     with suppress(OSError):
         mend_latest(results_dir)
     for path in (Path(word), results_dir / word):

@@ -25,7 +25,7 @@ from pydantic_core import ErrorDetails, PydanticCustomError
 
 from harness.config.flags import setting
 from harness.config.mlperf import SCENARIOS
-from harness.config.run import RunConfig, scenario_of
+from harness.config.run import RunConfig, label_problems, scenario_of
 from harness.core import files, given_values, secrets
 from harness.core.errors import UsageError
 from harness.core.file_limits import MIB
@@ -347,6 +347,7 @@ def mistakes_of_name(item: Experiment, earlier_names: Collection[str]) -> Iterat
 
 def mistakes_of_run(config: RunConfig) -> Iterator[str]:
     """Yield why the settings of a run do not fit an experiment of a sweep."""
+    yield from label_problems(config)
     if config.following_scenarios:
         yield f"an experiment has one scenario, not {','.join(config.scenarios)}"
     lacks_rate = config.scenario_rules.pattern.is_rated and config.server_target_qps == "auto"

@@ -88,6 +88,7 @@ def test_a_file_extends_another(tmp_path: Path) -> None:
         ("isolation:\n  - name: a\n    env: {A=B: x}\n", 3, "isolation.0.env.A=B takes letters"),
         ("isolation:\n  - name: a\n    env: {A: [x]}\n", 3, "isolation.0.env.A takes"),
         ("isolation:\n  - name: b 1 ü\n", 2, "isolation.0.name takes letters"),
+        ("isolation:\n  - {name: a, set: {label: ' '}}\n", 2, "--label"),
         ("baseline: 3\n", 1, "baseline takes lines"),
         ("isolation:\n  - name: a\n    set: {max-num-seqs: 1, max_num_seqs: 2}\n", 3, "twice"),
         ("baseline: {engine: &e {c: *e}}\n", 1, "recursive"),
