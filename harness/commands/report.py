@@ -125,14 +125,10 @@ class Arguments(NamedTuple):
 def problems(arguments: Arguments) -> Iterator[str]:
     """Yield a sentence for each combination of flags and operands that is not allowed."""
     run, matrix, baseline, plot = arguments.run, arguments.matrix, arguments.baseline, arguments.plot
-    used_ways_to_name_runs = [bool(run), bool(arguments.compare), arguments.last is not None]
-    if used_ways_to_name_runs.count(True) != 1:
-        yield "give one RUN_DIR, or --compare RUN RUN ..., or --last N; -h lists the flags."
-    if baseline and not (run and arguments.fail_if):
-        yield "--baseline needs a RUN before it, and --fail-if after it."
-    has_flag_of_baseline = arguments.fail_if or arguments.may_differ or arguments.json
-    if has_flag_of_baseline and not baseline:
-        yield "--fail-if, --may-differ and --json need --baseline."
+    used_ways = ways_to_name_runs(arguments)
+    if len(used_ways) > 1:
+        yield f"{' and '.join(used_ways)} each name the runs: give one of them."
+    yield from baseline_problems(arguments)
     if arguments.check and (baseline or matrix or not run):
         yield "--check takes one RUN."
     has_picture_of_comparison = plot and not matrix  # A single run has no comparison to draw.
@@ -146,6 +142,29 @@ def problems(arguments: Arguments) -> Iterator[str]:
         yield "--matrix needs RUNs: report.py --matrix gpu,workload RUN RUN ..."
     if plot and plot.suffix != ".png":
         yield f"--plot {plot}: the name must end with .png."
+    if not used_ways:
+        yield "give one RUN_DIR, or --compare RUN RUN ..., or --last N; -h lists the flags."
+
+
+def ways_to_name_runs(arguments: Arguments) -> list[str]:
+    """Return the ways in which the command names its runs, of which it takes one."""
+    ways = []
+    if arguments.run:
+        ways.append("RUN")
+    if arguments.compare:
+        ways.append("--compare")
+    if arguments.last is not None:
+        ways.append("--last")
+    return ways
+
+
+def baseline_problems(arguments: Arguments) -> Iterator[str]:
+    """Yield a sentence if --baseline lacks what it needs, or if a flag that needs it is given without it."""
+    if arguments.baseline and not (arguments.run and arguments.fail_if):
+        yield "--baseline needs a RUN before it, and --fail-if after it."
+    has_flag_of_baseline = arguments.fail_if or arguments.may_differ or arguments.json
+    if has_flag_of_baseline and not arguments.baseline:
+        yield "--fail-if, --may-differ and --json need --baseline."
 
 
 command = make_command(

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NoReturn
 
 from harness.config.config_command import config_command
-from harness.config.run import RunConfig
+from harness.config.run import RunConfig, label_problems
 from harness.config.workload import WORKLOADS
-from harness.core.errors import DONE, ENGINE_FAILED
+from harness.core.errors import DONE, ENGINE_FAILED, UsageError
 from harness.core.given_values import flag_name
 
 if TYPE_CHECKING:
@@ -38,6 +38,8 @@ def benchmark_command(config: RunConfig) -> NoReturn:
     from harness.runner.tracking import check_installed
     from harness.runs import ending, run_folder
 
+    for problem in label_problems(config):
+        raise UsageError(problem)
     runs = config.runs
     check_installed(config.mlflow)
     check_workload(config.workload)

@@ -7,13 +7,13 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-from harness.core import given_values, last_screen, progress, tables
+from harness.core import last_screen, progress, tables
 from harness.core.command import make_command, option, take_several
 from harness.core.errors import UsageError
 from harness.core.formatting import joined_text
 from harness.core.message_text import say, warn
 from harness.core.reading import setting_text
-from harness.results.metrics import METRIC_NAMES, Metric, metric_named
+from harness.results.metrics import METRIC_NAMES, Metric, metric_named, unknown_metric
 from harness.runs import find, history
 
 
@@ -30,7 +30,7 @@ def runs(
         raise UsageError(f"--results-dir {results_dir}: {problem}.")
     metric = metric_named(by)
     if metric is None:
-        raise UsageError(f"--by {by}: no such metric{given_values.spelling_hint(by, METRIC_NAMES)}")
+        raise UsageError(f"--by {by}: {unknown_metric(by, METRIC_NAMES)}")
     if delete:
         for name in history.delete_runs(find.folders(delete, results_dir, with_failed=True), results_dir):
             say(f"deleted {name}")
@@ -106,7 +106,7 @@ def result_text(line: Mapping[str, Any]) -> str:
         texts.append(f"accuracy {accuracy_verdict}")
     has_background_load = bool(line.get("others"))  # other programs were busy on the machine
     if has_background_load:
-        texts.append("busy")
+        texts.append("machine busy")
     return joined_text(", ", *texts)
 
 

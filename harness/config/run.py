@@ -19,6 +19,7 @@ from harness.config.setting_types import (
     Seed,
     positive_bounds,
 )
+from harness.core.formatting import alternatives
 from harness.core.given_values import flag_name
 from harness.core.locations import ROOT
 from harness.core.word_list import names_in
@@ -37,6 +38,7 @@ SCENARIO_BY_FLAG = {
     "batch_size": "offline",
     "sort_by_length": "offline",
 }
+LONGEST_LABEL = 100  # characters
 LIMIT_FLAGS = ("ttft_limit", "tpot_limit")
 
 
@@ -267,10 +269,10 @@ class RunConfig(workload.WorkloadFlags, engine.EndpointFlags):
             if is_used_by_implied_alone:
                 yield f"{flag_name(name)} implies --scenario {implied_scenario}: remove {choice}."
             else:
-                yield f"{flag_name(name)} has no effect with {choice}: use --scenario {', '.join(using_scenarios)}."
+                yield f"{flag_name(name)} has no effect with {choice}: use --scenario {alternatives(using_scenarios)}."
         allowed = mlperf.SCENARIOS_BY_CATEGORY[self.category]
         if self.scenario not in allowed:
-            yield f"--category {self.category} takes --scenario {', '.join(allowed)}; not {self.scenario}."
+            yield f"--category {self.category} takes --scenario {alternatives(allowed)}; not {self.scenario}."
         if self.scenario_rules.unofficial and self.compliance != "none":
             yield f"--compliance {self.compliance} needs an MLPerf scenario; {self.scenario_rules.unofficial}."
 
@@ -423,3 +425,15 @@ class RunConfig(workload.WorkloadFlags, engine.EndpointFlags):
     def task(self) -> mlperf.Task:
         """The samples of the run, and the reference scores for their answers."""
         return self.model_spec.task(self.category, self.scenario)
+
+
+def label_problems(config: RunConfig) -> Iterator[str]:
+    """Yield a sentence for a label that was given and names no run, or is too long for a table.
+
+    Only a new run is asked. A record may have any label, since older versions took any.
+    """
+    is_given = "label" in config.model_fields_set
+    if is_given and not config.label.strip():
+        yield "--label is empty: give a name of the run, or remove the flag."
+    if len(config.label) > LONGEST_LABEL:
+        yield f"--label takes at most {LONGEST_LABEL} characters; got {len(config.label):,}."

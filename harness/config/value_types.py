@@ -6,6 +6,8 @@ from typing import NamedTuple, TypedDict
 
 from pydantic import BaseModel, TypeAdapter
 
+from harness.core.formatting import alternatives
+
 
 class TypeWords(NamedTuple):
     """The words for the values of a type: `placeholder` in the help, `text` in messages."""
@@ -44,7 +46,7 @@ def type_text(name: str, schema: TypeSchema, metavar: str) -> str:
     if name == "texts":
         return f"a list of {metavar}"
     if name == "choice":
-        return " or ".join(map(str, schema["enum"]))
+        return alternatives([*map(str, schema["enum"])])
     words = TYPE_WORDS[name].text
     match schema:
         case {"exclusiveMinimum": low, "maximum": high}:

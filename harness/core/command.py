@@ -22,6 +22,7 @@ from harness.core.moved_commands import raise_if_moved
 from harness.core.plain_numbers import has_other_digits
 from harness.core.software import module_words, program_text, typed_here
 from harness.core.startup import prepare
+from harness.core.value_mistakes import refusal_text
 
 if TYPE_CHECKING:
     from typer._click.core import Command as AnyCommand
@@ -242,7 +243,7 @@ def check_parameter(parameter: TyperArgument | TyperOption, value: object) -> No
 def check_flag_value(flag: str, parameter: TyperOption, value: str) -> None:
     """Raise UsageError for a number with other digits than ASCII or with an underscore, which Python would accept.
 
-    Raises it also for an empty value, unless the flag has a default and takes no path: --label "" is no label.
+    Raises it also for an empty value, unless the flag has a default and takes no path: --reference "" is none.
     """
     kind = parameter.bare_type()
     if kind in ("int", "float") and has_other_digits(value):
@@ -328,16 +329,27 @@ def start(entry: Command | Group, name: str = "") -> NoReturn:
 
 def typer_refusal(error: typer.TyperException) -> str:
     """Return Typer's error message as one line that ends with how to list the flags."""
-    text = " ".join(error.format_message().split())
-    text = text.replace("Value error, ", "")  # Pydantic puts this before the message of a ValueError,
-    text = text.partition(", unable to parse")[0].rstrip(".")  # and this after the reason why a number is wrong.
-    text = text[:1].lower() + text[1:]
+    text = pydantic_refusal(error)
+    if not text:
+        text = " ".join(error.format_message().split()).rstrip(".")
+        text = text[:1].lower() + text[1:]
     if not text.endswith("?"):  # A "did you mean ...?" needs no semicolon.
         text += ";"
     context = getattr(error, "ctx", None)
     if not context:
         return f"{text} -h lists what it takes."
     return f"{text} {context.command_path} -h lists what it takes."
+
+
+def pydantic_refusal(error: typer.TyperException) -> str:
+    """Return what pydantic found wrong with the value of a flag, in our words. Empty if the error is Typer's own."""
+    from pydantic import ValidationError
+
+    parameter = getattr(error, "param", None)
+    if parameter is None or not isinstance(error.__cause__, ValidationError):
+        return ""
+    mistakes = error.__cause__.errors(include_url=False)
+    return refusal_text(parameter.opts[0], mistakes[0])
 
 
 def take_several(*flags: str) -> Callable[[Sequence[str]], Iterator[str]]:

@@ -101,12 +101,14 @@ def print_error(error: BenchmarkError, config_file: Path | None) -> None:
 
     If `config_file` is given, each line ends with this file, in which the wrong setting may be.
     """
-    suffix = f" (with --config {config_file})" if config_file else ""
     lines = []
     for line in str(error).splitlines():
         text = printable_text(line_of(hide_text(line)))
         text = re.sub(r"(?<!\.)\.\.$", ".", text)  # a message that quotes another one may end in two full stops
-        lines.append(f"error: {text}{suffix}")
+        if config_file:
+            stop = "." if re.search(r"(?<!\.)\.$", text) else ""  # A line that was cut ends in three dots.
+            text = f"{text.removesuffix(stop)} (with --config {config_file}){stop}"
+        lines.append(f"error: {text}")
     print("\n".join(lines), file=sys.stderr)
 
 

@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING, BinaryIO, TypeVar, overload
 from harness.core import locations, reading
 from harness.core.errors import BenchmarkError, UsageError
 from harness.core.file_limits import LARGEST_RUN_JSON, MIB
+from harness.core.formatting import joined_text
 from harness.core.given_values import read_given
 from harness.core.message_text import system_reason, warn
 from harness.core.secrets import hide, hide_known
+from harness.core.value_mistakes import refusal_text
 
 if TYPE_CHECKING:
     from pydantic import JsonValue, ValidationError
@@ -233,11 +235,10 @@ def fault_text(error: "ValidationError") -> str:
         if fault["loc"] == ("schema_version",):
             first = fault
             break
-    text = first["msg"]
-    if first["type"] in ("model_type", "dataclass_type"):  # Pydantic's text names a class of this program.
-        text = "not an object"
     place = ".".join(map(str, first["loc"]))
-    return f"{place}: {text}" if place else text
+    if first["type"] in ("model_type", "dataclass_type", "dict_type"):
+        return joined_text(": ", place, "not an object")
+    return refusal_text(place or "the file", first)
 
 
 def submodule_path(path: Path) -> Path:

@@ -43,6 +43,14 @@ def name_value_text(values: Mapping[str, object]) -> str:
     return ", ".join(f"{name} {value}" for name, value in values.items())
 
 
+def alternatives(texts: Sequence[str]) -> str:
+    """Return the texts as a choice of one, such as "a, b or c"."""
+    *first_texts, last = texts
+    if not first_texts:
+        return last
+    return f"{', '.join(first_texts)} or {last}"
+
+
 def first_of(texts: Sequence[str], most: int) -> str:
     """Return the first `most` texts of a list in one line, and how many more there are."""
     if len(texts) <= most:

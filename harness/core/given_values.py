@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from harness.core import reading
 from harness.core.errors import UsageError
+from harness.core.formatting import alternatives
 from harness.core.message_text import system_reason
 from harness.core.moved_commands import REPLACEMENTS
 from harness.core.secrets import hide_word
@@ -48,12 +49,14 @@ def read_given(
 def spelling_hint(word: str, names: Sequence[str]) -> str:
     """Return "; did you mean ...?" with the names that are like a misspelt word, or a full stop if none is like it."""
     close = similar_names(word, names)
-    return f"; did you mean {', '.join(close)}?" if close else "."
+    return f"; did you mean {alternatives(close)}?" if close else "."
 
 
 def similar_names(word: str, names: Sequence[str]) -> list[str]:
-    """Return up to three of the names that are like a misspelt word, the most similar first."""
-    return get_close_matches(word, names, n=3, cutoff=0.6)
+    """Return up to three of the names that are like a misspelt word in any case, the most similar first."""
+    names_by_small_letters = {name.lower(): name for name in names}
+    close = get_close_matches(word.lower(), names_by_small_letters, n=3, cutoff=0.6)
+    return [names_by_small_letters[name] for name in close]
 
 
 def unknown_setting(key: str, names: Sequence[str]) -> str:
@@ -69,7 +72,8 @@ def unknown_setting(key: str, names: Sequence[str]) -> str:
 
 def unknown_file_error(flag: str, name: str, names: Sequence[str]) -> UsageError:
     """Return the error for a value of `flag` that is neither a file nor one of `names`, with a hint at the spelling."""
-    return UsageError(f"{name}: not a file, and not one of {', '.join(names)}{spelling_hint(name, names)}", flag)
+    text = f"{name}: not a file, and not one of {', '.join(names)}{spelling_hint(name, names)}"
+    return UsageError(text, flag, Path(name))
 
 
 def flag_name(name: str) -> str:

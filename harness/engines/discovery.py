@@ -209,7 +209,8 @@ def object_or_empty(page: bytes) -> ServerReply:
 def engine_name(listed: ListedModel, header: str) -> str:
     """Return the name of a server's engine, recognized by the owner that its list of models gives.
 
-    `listed` is a model's entry in that list. An unknown engine is named by the server's Server header (`header`).
+    `listed` is a model's entry in that list. An unknown engine is named by the server's Server header (`header`), with
+    an article, since sentences have the name.
     """
     owner = str(listed.get("owned_by"))
     if owner == DYNAMO_OWNER and listed.get("object") == DYNAMO_OBJECT:
@@ -217,8 +218,8 @@ def engine_name(listed: ListedModel, header: str) -> str:
     if owner in ENGINE_NAMES:
         return ENGINE_NAMES[owner]
     if header:
-        return f"unknown engine (Server: {header})"
-    return "unknown"
+        return f"an unknown engine (Server: {header})"
+    return "an unknown engine"
 
 
 def listed_model(config: RunConfig, models: Mapping[str, ListedModel]) -> ListedModel:

@@ -8,8 +8,10 @@ from harness.config.engine import EngineConfig
 from harness.config.plan import Plan
 from harness.core import given_values, nvml, software, system, vllm_source
 from harness.core.errors import UsageError
+from harness.core.formatting import alternatives
 from harness.core.json_values import dict_or_empty
 from harness.core.message_text import first_line
+from harness.core.value_mistakes import refusal_text
 from harness.engines import patches
 from harness.engines.vllm_library import ModelConfig
 
@@ -104,7 +106,7 @@ def find_unsupported(arguments: Collection[str], variables: Iterable[str], copie
             text = f"no engine argument {name}"
             similar = given_values.similar_names(name, sorted(known))
             if similar:
-                text += f" (did you mean {', '.join(similar)}?)"
+                text += f" (did you mean {alternatives(similar)}?)"
             missing.append(text)
     for name in variables:
         if name.startswith("VLLM_") and name not in vllm_source.variables():
@@ -129,9 +131,9 @@ def refusal(error: Exception) -> str:
     if errors is None:  # The error is not pydantic's.
         return first_line(error)
     first = errors()[0]
-    message = first["msg"].removeprefix("Value error, ")
-    reason = " ".join(message.split())
-    return ": ".join([*map(str, first["loc"][:1]), reason]).rstrip(".")
+    if not first["loc"]:  # a check of several arguments at once
+        return " ".join(first["msg"].removeprefix("Value error, ").split()).rstrip(".")
+    return " ".join(refusal_text(str(first["loc"][0]), first).split())
 
 
 def check_quantization(model: ModelConfig) -> None:

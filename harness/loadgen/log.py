@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.core.formatting import Measured, plural
+from harness.core.formatting import Measured, first_of, plural
 from harness.core.reading import DAMAGED
 from harness.core.statements import Statement
 from harness.core.word_list import names_in
@@ -31,6 +31,7 @@ from harness.loadgen.log_entries import (
 if TYPE_CHECKING:
     from pydantic import JsonValue
 
+MOST_FOLDERS = 5  # the most folders of tests that a message names
 LATENCY_KINDS = ("ttft", "tpot", "latency")
 SEED_NAMES = names_in("qsl sample_index schedule")
 
@@ -333,5 +334,14 @@ def latency(values: Entries, edge: str, percentile: str) -> Latency | None:
 
 
 def result_json(folder: Path) -> str:
-    """Return the result in a folder's log as a page of JSON. Raises LogError."""
+    """Return the result in a folder's log as a page of JSON.
+
+    Raises LogError, which names the folders of the tests if the folder is that of a run.
+    """
+    is_of_run = (folder / "config.json").exists()
+    if is_of_run and not (folder / DETAIL).exists():
+        test_folders = sorted(str(path.parent) for path in folder.rglob(DETAIL))
+        if test_folders:
+            names = first_of(test_folders, MOST_FOLDERS)
+            raise LogError(f"{folder}: a run, whose tests have a {DETAIL} each; give one of these: {names}.")
     return json.dumps(asdict(read(folder)), indent=2, allow_nan=False)

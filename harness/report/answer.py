@@ -69,7 +69,7 @@ def title_without_speed(summary: Summary) -> str:
         return text
     if summary.gate:  # PASS or INCONCLUSIVE
         return f"accuracy {summary.gate}"
-    text = joined_text(": ", "No result", summary.meta.ended)
+    text = joined_text("; ", "No result", summary.meta.ended)
     # A level that was not judged, because the machine was busy, has another tone.
     kept_levels = [level for level in kept_below_failures(summary.curve) if level.verdict.tone == "good"]
     if kept_levels:

@@ -7,11 +7,10 @@ from typing import NamedTuple
 
 from harness.core.errors import UsageError
 from harness.core.formatting import number
-from harness.core.given_values import spelling_hint
 from harness.core.tables import Table
 from harness.report.charts import Bar, Bars, StackedPart
 from harness.report.matrix import DOUBT_MARK, Cell, Matrix
-from harness.results.metrics import METRIC_BY_NAME, Metric
+from harness.results.metrics import METRIC_BY_NAME, Metric, unknown_metric
 from harness.results.outcome import Figure
 
 AXES_COUNT = 2  # rows and columns
@@ -122,7 +121,7 @@ def rows_of_reference(matrix: Matrix, row_axis: str) -> set[str]:
 def metric_called(name: str) -> Metric:
     """Return the metric of a name. Raises UsageError if there is no such metric."""
     if name not in METRIC_BY_NAME:
-        raise UsageError(f"--of {name}: no such metric{spelling_hint(name, list(METRIC_BY_NAME))}")
+        raise UsageError(f"--of {name}: {unknown_metric(name, list(METRIC_BY_NAME))}")
     return METRIC_BY_NAME[name]
 
 

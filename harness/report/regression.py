@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Literal, NamedTuple
 
 from harness.config import comparability, mlperf
-from harness.core import given_values, statistics
+from harness.core import statistics
 from harness.core.document import Document, Line, Tone, caution_line
 from harness.core.errors import BAD_INPUT, DONE, NOT_ACCEPTED, UsageError
 from harness.core.formatting import joined_text, number
@@ -19,7 +19,7 @@ from harness.report import compare, compare_page, subject
 from harness.report.answer_comparison import AnswerPair
 from harness.report.compare import ComparedRun, Runs
 from harness.results.change import FEWEST_PAIRS, METHOD_TEXT, ONE_RUN_EACH, Change
-from harness.results.metrics import METRIC_NAMES, Metric, metric_named
+from harness.results.metrics import METRIC_NAMES, Metric, metric_named, unknown_metric
 
 GateVerdict = Literal["PASS", "FAIL", "NOT JUDGED"]
 GATE_CONDITION = "accuracy gate"  # the name of the condition that always applies, without --fail-if
@@ -116,7 +116,7 @@ def parse_condition(text: str) -> Condition:
     name, comparison, sign, digits, percent = parts.groups()
     metric = metric_named(name)
     if metric is None:
-        raise UsageError(f"--fail-if {text!r}: no metric {name}{given_values.spelling_hint(name, METRIC_NAMES)}")
+        raise UsageError(f"--fail-if {text!r}: {unknown_metric(name, METRIC_NAMES)}")
     is_of_change = bool(percent)
     if is_of_change and not sign:
         likely_sign = "-" if comparison == "<" else "+"

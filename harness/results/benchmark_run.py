@@ -8,6 +8,7 @@ from harness.config.run import RunConfig
 from harness.core import secrets, software, statements, system
 from harness.core.errors import UsageError
 from harness.core.files import parse_as, read_json, write_json
+from harness.core.formatting import plural
 from harness.core.processes import command_line
 from harness.core.progress import Display
 from harness.core.schema import SCHEMA
@@ -26,6 +27,14 @@ def first_facts() -> dict[str, Any]:
     }
 
 
+def runs_of_sweep(folder: Path) -> str:
+    """Return in words which folders to give in place of that of a sweep: its runs, or that it has none."""
+    runs = sorted(path.parent for path in folder.glob("*/*/config.json") if not path.parent.is_symlink())
+    if not runs:
+        return "it has no run yet"
+    return f"give one of its {plural(len(runs), 'run')}, such as {runs[0]}"
+
+
 def facts_of(folder: Path) -> RunFacts:
     """Read the record of a run from config.json in its folder.
 
@@ -34,6 +43,8 @@ def facts_of(folder: Path) -> RunFacts:
     """
     path = folder / "config.json"
     if not path.exists():
+        if (folder / "sweep.json").is_file():
+            raise UsageError(f"{folder}: the folder of a sweep, not of a run; {runs_of_sweep(folder)}.", path=folder)
         problem = "no config.json in it"
         ended = ended_early(folder)
         if ended:  # The run ended before it had settled its plan.

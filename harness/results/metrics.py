@@ -10,7 +10,8 @@ from typing import Literal, NamedTuple
 
 from harness.config.patterns import ClosedLoop, Poisson, Sequential
 from harness.core.data_tables import table_beside
-from harness.core.formatting import Measured, number
+from harness.core.formatting import Measured, alternatives, number
+from harness.core.given_values import similar_names
 from harness.results.outcome import Doubt, Figure, Outcome
 from harness.results.summary import Summary
 from harness.results.telemetry import QUANTITIES
@@ -238,10 +239,19 @@ def usage_metrics() -> Iterator[Metric]:
 
 
 METRICS = (*declared_metrics(), *usage_metrics())
+METRICS_PAGE = "docs/reference/metrics.md"
 COST = "cost_per_million_output_tokens"
 METRIC_BY_NAME = {metric.name: metric for metric in METRICS}
 METRIC_ALIASES = {"output_tokens_per_sec": "tokens_per_sec"}
 METRIC_NAMES = [*METRIC_BY_NAME, *METRIC_ALIASES]
+
+
+def unknown_metric(name: str, names: Sequence[str]) -> str:
+    """Return in words that a metric is none of `names`, and a name like it, or else the page that lists all."""
+    similar = similar_names(name, names)
+    if similar:
+        return f"no metric {name}; did you mean {alternatives(similar)}?"
+    return f"no metric {name}; {METRICS_PAGE} lists the names."
 
 
 def metrics_of(place: MetricPlace) -> list[Metric]:

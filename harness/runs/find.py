@@ -6,11 +6,11 @@ from pathlib import Path
 
 from harness.core.errors import UsageError
 from harness.core.files import read_json
-from harness.core.formatting import joined_text
 from harness.core.given_values import spelling_hint
 from harness.runs.history import mend_latest
 from harness.runs.run_folder import ended_early, readable_status
 from harness.runs.run_order import start_of
+from harness.runs.status import ending_text
 
 
 def folders(words: Sequence[str], results_dir: Path, with_failed: bool = False) -> list[Path]:
@@ -42,6 +42,8 @@ def find_runs(word: str, results_dir: Path, with_failed: bool = False) -> list[P
     A label names its complete runs, oldest first, or else its runs with results; all of its runs `with_failed`. Raises
     UsageError if the word names no run.
     """
+    if not word.strip():
+        raise UsageError("no run is named: a RUN is empty; give a path, the name of a run's folder, latest or a label.")
     with suppress(OSError):
         mend_latest(results_dir)
     for path in (Path(word), results_dir / word):
@@ -66,7 +68,7 @@ def find_runs(word: str, results_dir: Path, with_failed: bool = False) -> list[P
 def no_results_error(label: str, example: Path) -> UsageError:
     """Return the error that no run of a label has results. It says how one of them, the example, ended."""
     status = readable_status(example)
-    ending = joined_text(": ", status.status, status.reason) if status else "without a readable status"
+    ending = ending_text(status.status, status.reason) if status else "without a readable status"
     return UsageError(f"{label}: no run of this label has results; {example.name} is {ending}.")
 
 

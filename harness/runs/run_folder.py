@@ -22,7 +22,7 @@ from harness.core.message_text import system_reason
 from harness.core.schema import SCHEMA
 from harness.core.system import is_in_container
 from harness.runs import run_lock
-from harness.runs.status import RunStatus, Status
+from harness.runs.status import RunStatus, Status, ending_text
 
 STATUS_BYTES = 1024  # the size of status.json, which is padded
 REASON_CHARACTERS = 200  # characters of a reason that fit into STATUS_BYTES
@@ -180,9 +180,7 @@ def ended_early(folder: Path, is_writing_report: bool = False) -> str | None:
         if run_lock.life_of(folder) == "running":
             return "it still runs"
         return "it is not known whether it still runs"
-    if status.reason in ("", status.status):  # The reason says no more than the status, such as "interrupted".
-        return status.status
-    return f"{status.status}: {status.reason}"
+    return ending_text(status.status, status.reason)
 
 
 def new_folder(parent: Path, name: str) -> Path:

@@ -2,6 +2,7 @@
 
 from typing import Literal
 
+from harness.core.formatting import joined_text
 from harness.core.schema import File
 
 Status = Literal["running", "complete", "failed", "interrupted"]
@@ -13,3 +14,10 @@ class RunStatus(File):
     status: Status
     reason: str = ""
     time: str | None = None
+
+
+def ending_text(status: str, reason: str) -> str:
+    """Return how a run ended, and why if the reason says more than the status, as in "failed: no disk space"."""
+    if reason == status:  # such as "interrupted"
+        return status
+    return joined_text(": ", status, reason)

@@ -12,7 +12,7 @@ from shlex import quote
 
 from harness.config import comparability, mlperf, models, server_addresses
 from harness.core import errors, formatting, reading, statements
-from harness.core.formatting import plural
+from harness.core.formatting import alternatives, plural
 from harness.core.remedies import splitter_command
 from harness.loadgen import requests, test_run
 from harness.loadgen.log import TestResult, p99_of
@@ -79,7 +79,7 @@ def missing_scenarios(entries: Sequence[Entry]) -> Refusals:
             continue
         for required in required_sets:
             if scenarios.isdisjoint(required):
-                names = " or ".join(SCENARIO_FOLDERS[name] for name in sorted(required))
+                names = alternatives([SCENARIO_FOLDERS[name] for name in sorted(required)])
                 yield f"{BENCHMARK_NAMES[category]}: {names} is missing"
 
 

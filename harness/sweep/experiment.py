@@ -18,7 +18,7 @@ from harness.report import subject
 from harness.results import change, metrics
 from harness.results.summary import Summary
 from harness.runs.run_folder import RunFolder, status_of
-from harness.runs.status import RunStatus
+from harness.runs.status import RunStatus, ending_text
 from harness.sweep.bisection import Bisection
 from harness.sweep.file import BASELINE, Experiment, Sweep
 from harness.sweep.lanes import Lane
@@ -77,7 +77,7 @@ class ExperimentRecord:
     @property
     def failure_text(self) -> str:
         """The status of a run that did not finish, with its reason."""
-        return f"{self.status}: {self.reason}"
+        return ending_text(self.status, self.reason)
 
     @property
     def place(self) -> str:

@@ -20,18 +20,19 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
 import yaml
-from pydantic import BaseModel, Field, ValidationError
-from pydantic_core import ErrorDetails
+from pydantic import BaseModel, BeforeValidator, Field, ValidationError
+from pydantic_core import ErrorDetails, PydanticCustomError
 
 from harness.config.flags import setting
 from harness.config.mlperf import SCENARIOS
-from harness.config.run import RunConfig, scenario_of
+from harness.config.run import RunConfig, label_problems, scenario_of
 from harness.core import files, given_values, secrets
 from harness.core.errors import UsageError
 from harness.core.file_limits import MIB
 from harness.core.message_text import system_reason
 from harness.core.reading import load_yaml, read_text, setting_text
 from harness.core.shipped_files import user_or_shipped_file
+from harness.core.value_mistakes import refusal_text
 
 BASELINE = "baseline"
 VERDICTS_FILE = "verdicts.json"  # the verdicts of each --fail-if, for scripts
@@ -44,6 +45,11 @@ FILE_PARTS: tuple[FilePart, ...] = ("set", "engine", "env")
 SWEEP_FLAGS = ("results_dir", "keep_all", "mlflow", "no_exit_on_accuracy_fail", "dry_run", "json")
 CAPPED_KIND = "capped"  # the name and kind of the experiment that is made of the best estimate
 NAME_PATTERN, LONGEST_EXPERIMENT_NAME = r"^[A-Za-z0-9][A-Za-z0-9.,=_+-]*$", 100
+VARIABLE_PATTERN = r"^[A-Za-z_][A-Za-z0-9_]*$"
+PATTERN_WORDS = {
+    NAME_PATTERN: "letters (A to Z), digits and . , = _ + -, with a letter or digit first",
+    VARIABLE_PATTERN: "letters (A to Z), digits and _, with no digit first",
+}
 RESERVED_NAMES = {CAPPED_KIND, "plots", "report.md", "sweep.json", "status.json", VERDICTS_FILE, BASELINE}
 
 ValuesByName = dict[str, Any]
@@ -110,8 +116,15 @@ class Sweep:
         return True
 
 
-Variable = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
-Value = str | int | float | bool | None
+def single_value(value: object) -> object:
+    """Return the value of an environment variable unchanged. Raises pydantic's error for a list or a mapping."""
+    if isinstance(value, list | Mapping):
+        raise PydanticCustomError("single_value", "not a single value")
+    return value
+
+
+Variable = Annotated[str, Field(pattern=VARIABLE_PATTERN)]
+Value = Annotated[str | int | float | bool | None, BeforeValidator(single_value)]
 Choices = Annotated[list[Any], Field(min_length=1)]
 
 
@@ -334,6 +347,7 @@ def mistakes_of_name(item: Experiment, earlier_names: Collection[str]) -> Iterat
 
 def mistakes_of_run(config: RunConfig) -> Iterator[str]:
     """Yield why the settings of a run do not fit an experiment of a sweep."""
+    yield from label_problems(config)
     if config.following_scenarios:
         yield f"an experiment has one scenario, not {','.join(config.scenarios)}"
     lacks_rate = config.scenario_rules.pattern.is_rated and config.server_target_qps == "auto"
@@ -419,13 +433,13 @@ def places_in(node: yaml.Node | None, path: FilePlace = ()) -> Iterator[tuple[Fi
 def mistake_text(mistake: ErrorDetails) -> str:
     """Return a mistake that pydantic found in a file as one line. For an unknown key, it suggests a known one."""
     place = mistake["loc"]  # the keys and list indexes that lead to it
-    message = mistake["msg"]
     if mistake["type"] == "extra_forbidden":
         key = str(place[-1])
         # A path of one key is at the top of the file; any deeper one is in an experiment.
         model = SweepFile if len(place) == 1 else Variant
         return f"unknown key {key!r}{given_values.spelling_hint(key, [*model.model_fields])}"
-    return f"{'.'.join(map(str, place))}: {message[0].lower()}{message[1:]}"
+    keys = [str(key) for key in place if key != "[key]"]  # Pydantic adds this to the place of a wrong key.
+    return refusal_text(".".join(keys), mistake, PATTERN_WORDS)
 
 
 def mistakes_in_names(source: Source) -> Iterator[str]:

@@ -11,7 +11,7 @@ from harness.config.comparability import CONFIGURED_RATE
 from harness.config.mlperf import SCORES
 from harness.config.run import RunConfig
 from harness.core.document import Document, Line, Section, Tone, caution_line
-from harness.core.formatting import first_of, number, plural
+from harness.core.formatting import first_of, joined_text, number, plural
 from harness.core.given_values import flag_name
 from harness.core.progress import clock
 from harness.report import answer_comparison, regression, subject
@@ -380,10 +380,12 @@ def finding_lines(report: SweepReport) -> Iterator[Line]:
     if has_lane_for_each_gpu:  # Experiments ran side by side, so they shared the CPU and the memory of the machine.
         yield caution_line(SHARING_NOTE)
     yield from unfinished_lines(report)
-    if any(result.change for result in report.rows):
-        percent = f"{100 * (1 - state.error_rate):g} %"
-        scatter = f"with fewer than {FEWEST_PAIRS} pairs of runs, {ASSUMPTION_TEXT}"
-        yield Line("interval", f"{percent} for all verdicts together{look_text(state)}; {scatter}")
+    changes = [result.change for result in report.rows if result.change]
+    if changes:
+        interval = f"{100 * (1 - state.error_rate):g} % for all verdicts together{look_text(state)}"
+        if any(change.has_too_few_runs for change in changes):
+            interval += f"; with fewer than {FEWEST_PAIRS} pairs of runs, {ASSUMPTION_TEXT}"
+        yield Line("interval", interval)
     if state.note:
         yield caution_line(state.note)
 
@@ -495,7 +497,9 @@ def unfinished_lines(report: SweepReport) -> Iterator[Line]:
         failure = result.failure
         if failure:
             tone: Tone = "bad" if failure.status == "failed" else "unknown"
-            yield Line(failure.status, f"{result.name}: {failure.reason}", tone)
+            # The label of the line is the status, which a reason such as "interrupted" only repeats.
+            reason = "" if failure.reason == failure.status else failure.reason
+            yield Line(failure.status, joined_text(": ", result.name, reason), tone)
     for result in report.rows:
         if result.left_out:
             yield Line("left out", result.left_out, "careful")

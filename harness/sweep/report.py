@@ -177,7 +177,7 @@ def run_row(record: ExperimentRecord, reasons: Sequence[str]) -> list[object]:
     has no link.
     """
     round_name = "full length" if record.final else record.number
-    outcome = joined_text(": ", record.status, record.reason)
+    outcome = record.failure_text
     if reasons:
         outcome += f" (not comparable with MLPerf: {'; '.join(reasons)})"
     link = "–"

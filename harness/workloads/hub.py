@@ -8,6 +8,7 @@ from harness.config import engine, pretrained
 from harness.config.run import RunConfig
 from harness.config.workload import HUB_PREFIX
 from harness.core.errors import UsageError, one_line_errors
+from harness.core.formatting import alternatives
 from harness.core.message_text import first_line, say
 from harness.workloads.prompt_tables import RequestRows, numbered_rows
 from harness.workloads.requests_file import StoredRequests, prompt_columns, read_rows
@@ -56,7 +57,7 @@ def check_columns(workload: str, names: Sequence[str], prompt_column: str) -> No
     if not prompt_column:
         remedy = "; --prompt-column names the one with the prompt"
     raise UsageError(
-        f"{workload}: no column {' or '.join(columns)}; it has {', '.join(names)}{remedy}.", flag="--workload"
+        f"{workload}: no column {alternatives(columns)}; it has {', '.join(names)}{remedy}.", flag="--workload"
     )
 
 

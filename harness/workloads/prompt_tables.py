@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from harness.core import reading
 from harness.core.errors import UsageError
-from harness.core.formatting import plural
+from harness.core.formatting import alternatives, plural
 from harness.core.plain_numbers import decimal_number, whole_number
 from harness.workloads.request_keys import SYSTEM_KEYS
 
@@ -122,7 +122,7 @@ def table_rows(path: Path, text: str, names: tuple[str, ...]) -> Iterator[Reques
     delimiter = delimiter_of(first_line, names)
     if delimiter is None:
         raise UsageError(
-            f"{path}: no column {' or '.join(names)}; its first line is {first_line[:200]!r}; --prompt-column names "
+            f"{path}: no column {alternatives(names)}; its first line is {first_line[:200]!r}; --prompt-column names "
             "the one with the prompt."
         )
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)

@@ -49,7 +49,7 @@ def test_the_result_tells_the_gate_and_a_busy_machine(place: Path) -> None:
         history.finish(run, {"scenario": "zero", "label": label, **line})
     rows = [[cell.strip() for cell in row.split("|")] for row in runs(place)[1].splitlines()[2:]]
     results = {row[2]: row[3] for row in rows}
-    assert results["sound"] == "VALID" and results["busy"] == "VALID, busy"
+    assert results["sound"] == "VALID" and results["busy"] == "VALID, machine busy"
     assert results["disputed"] == "VALID, disputed"
     assert results["bad-answers"] == "VALID, accuracy FAIL" and results["answers-only"] == "accuracy PASS"
     flawed = [row[2] for row in rows if row[1].startswith("2026030")][-2:]

@@ -35,7 +35,7 @@ HUGE = "9" * 100_000
         (["run.py", "--model", "demo", "--endpoint", f"http://{'h' * 64}:1/v1"], "--endpoint takes an address"),
         (["report.py", LONG], "File name too long"),
         (["report.py", "--compare", LONG, "b"], "File name too long"),
-        (["report.py", "--last", HUGE[:5000]], "invalid value for '--last'"),
+        (["report.py", "--last", HUGE[:5000]], "--last takes a whole number"),
         (["-m", "harness", "submission", HUGE], "no such command '999"),
         (["util_logs.py"], "not 0; usage: "),
         (["util_logs.py", LONG], "File name too long"),

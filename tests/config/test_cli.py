@@ -22,6 +22,7 @@ from harness.config.run import RunConfig
 from harness.config.workload import WORKLOADS
 from harness.core.command import start
 from harness.core.errors import BAD_INPUT, UsageError
+from harness.core.formatting import alternatives
 from harness.core.given_values import flag_name
 from harness.core.locations import ROOT
 from tests.conftest import ASCII, tells
@@ -129,7 +130,7 @@ def test_help_imports_no_heavy_library():
 def test_a_wrong_scenario_ends_with_the_allowed_ones(category: str, scenario: str):
     ended = run_py("--category", category, "--scenario", scenario)
     assert ended.returncode == BAD_INPUT
-    takes = ", ".join(mlperf.SCENARIOS_BY_CATEGORY[category])
+    takes = alternatives(mlperf.SCENARIOS_BY_CATEGORY[category])
     assert ended.stderr == f"error: --category {category} takes --scenario {takes}; not {scenario}.\n"
 
 
@@ -297,7 +298,7 @@ def test_repeated_engine_args_are_kept_in_order(parse):
     [
         ("max_num_seq: 8", "'max_num_seq'; did you mean max_num_seqs?"),
         ("tensor-paralel-size: 2", "'tensor_paralel_size'; did you mean tensor_parallel_size"),
-        ("zzzz: 1", "unknown setting 'zzzz'."),
+        ("zzzz: 1", "unknown setting 'zzzz' ("),
         ("self: 1", "unknown setting 'self'"),
         ("cls: 1", "unknown setting 'cls'"),
         ("path: 1", "unknown setting 'path'"),
@@ -325,6 +326,25 @@ def test_repeated_engine_args_are_kept_in_order(parse):
 )
 def test_a_wrong_file_ends_with_one_line(refusal, file, text: str, message: str):
     assert message in refusal("--config", file(text))
+
+
+def test_a_missing_file_is_named_once(refusal):
+    line = refusal("--config", "nosuch")
+    assert line.count("nosuch") == 1 and line.endswith("-static.")
+
+
+@pytest.mark.parametrize(("label", "part"), [("", "empty"), (" ", "empty"), ("x" * 101, " 100 characters")])
+def test_a_label_is_a_name_that_fits_into_a_table(file, label: str, part: str):
+    words = ("--model", "demo", "--dry-run")
+    for source in (("--label", label), ("--config", file(f"label: '{label}'"))):
+        ended = run_py(*words, *source)
+        assert (ended.returncode, ended.stderr.count("\n")) == (BAD_INPUT, 1)
+        assert tells(ended.stderr, "error: --label ", part)
+
+
+def test_a_flag_of_other_scenarios_names_them(refusal):
+    line = refusal("--model", "demo", "--ttft-limit", "10", "--scenario", "offline")
+    assert tells(line, "--ttft-limit", "--scenario offline: ", " server, interactive, concurrency or arrivals.")
 
 
 def test_an_empty_value_in_a_file_is_refused_where_a_setting_must_have_one(file):
@@ -415,7 +435,7 @@ def test_a_wrong_value_in_a_file_names_the_file(tmp_path: Path):
     for locale in ({}, ASCII):
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=os.environ | locale)
         assert done.returncode == BAD_INPUT
-        assert f"got 'öffline'. (with --config {path})" in done.stderr
+        assert f"got 'öffline' (with --config {path}).\n" in done.stderr
 
 
 @pytest.mark.parametrize("name", ["high_accuracy", "extra_metrics", "mlflow", "exit_on_invalid"])

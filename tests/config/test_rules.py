@@ -161,7 +161,7 @@ def test_texts_of_older_files_have_their_names() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"round": "9.9", "concurrency": "4,4"}, r"^--round takes 5\.1 or 6\.0 or 6\.1; got '9\.9'\.$"),
+        ({"round": "9.9", "concurrency": "4,4"}, r"^--round takes 5\.1, 6\.0 or 6\.1; got '9\.9'\.$"),
         ({"concurrency": "4,4"}, "^--concurrency: a number is given twice"),
         ({"concurrency": []}, "^--concurrency: a list without a number"),
         (

@@ -68,7 +68,7 @@ def test_json_of_several_lines_may_follow_its_flag_or_an_equals_sign(words: tupl
     ("words", "parts"),
     [
         (("--bogus",), ["--bogus", "shown -h"]),
-        (("--count", "x"), ["--count", "integer", "shown -h"]),
+        (("--count", "x"), ["--count takes a whole number", "shown -h"]),
         (("--runs",), ["--runs", "argument"]),
         (("--runs", "--count", "1"), ["--runs needs a value", "--count"]),
         (("--count", "--runs", "a"), ["--count needs a value", "--runs"]),

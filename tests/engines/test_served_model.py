@@ -57,7 +57,7 @@ def test_the_model_that_requests_name(flags: dict[str, Any], listed: str, asked:
     ("listed", "name"),
     [
         ({"owned_by": "nvidia", "object": "object"}, "NVIDIA Dynamo"),
-        ({"owned_by": "nvidia", "object": "model"}, "unknown engine (Server: uvicorn)"),
+        ({"owned_by": "nvidia", "object": "model"}, "an unknown engine (Server: uvicorn)"),
         ({"owned_by": "vllm", "object": "model"}, "vLLM"),
     ],
 )

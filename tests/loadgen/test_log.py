@@ -617,6 +617,17 @@ def test_the_command_ends_with_one_line(tmp_path: Path):
     assert ended.stderr == f"error: {tmp_path / DETAIL}: {os.strerror(errno.ENOENT)}.\n"
 
 
+def test_the_command_names_the_folders_of_a_run_s_tests(tmp_path: Path):
+    (tmp_path / "config.json").write_text("{}")
+    for name in ("Accuracy", "Performance", "Probes/1"):
+        (tmp_path / name).mkdir(parents=True)
+    for name in ("Performance", "Probes/1"):
+        (tmp_path / name / DETAIL).write_text("")
+    ended = command(tmp_path)
+    assert (ended.returncode, ended.stdout, ended.stderr.count("\n")) == (2, "", 1)
+    assert tells(ended.stderr, str(tmp_path), f"{tmp_path}/Performance, {tmp_path}/Probes/1.")
+
+
 def test_the_command_says_how_it_is_used():
     assert command("--help").returncode == 0
     assert command().returncode == command("--wrong").returncode == 2

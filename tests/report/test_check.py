@@ -21,7 +21,7 @@ from harness.results.level import level_of
 from harness.results.outcome import Outcome
 from harness.results.result_test import at_load
 from harness.runs.run_folder import TEST_FOLDERS, RunFolder
-from tests.conftest import ROOT, run
+from tests.conftest import ROOT, called, run, tells
 
 pytestmark = pytest.mark.slow
 ECHO = ("--backend", "echo", "--engine-arg", "first_token_s=0.002", "--engine-arg", "token_s=0.0001")
@@ -392,3 +392,13 @@ def test_a_performance_test_that_is_gone_differs_where_an_earlier_level_is_the_r
     assert TEST_FOLDERS["performance"] == claims.PERFORMANCE_FOLDER
     (claim,) = claims.missing_parts(levels, summary["run"], settings)
     assert claim.verdict == "differs" and "missing" in str(claim)
+
+
+def test_a_folder_of_a_sweep_names_its_runs(tmp_path: Path) -> None:
+    (tmp_path / "sweep.json").write_text("{}")
+    for name in ("baseline/20260131-a", "b1/20260131-b"):
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / "config.json").write_text("{}")
+    done = called("report", "report.py", str(tmp_path), "--check")
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert tells(done.stderr, str(tmp_path), "sweep", "2 runs", f"{tmp_path}/b1/20260131-b.")

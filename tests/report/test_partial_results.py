@@ -30,8 +30,8 @@ EARLY = "did not finish"
 @pytest.mark.parametrize(
     ("status", "reason", "said"),
     [
-        ("interrupted", "interrupted", "interrupted"),
-        ("failed", "vLLM ended", "failed: vLLM ended"),
+        ("interrupted", "interrupted", "interrupted; 8.5 "),
+        ("failed", "vLLM ended", "failed: vLLM ended; 8.5 "),
         ("running", "", ".*killed.*"),
     ],
 )
@@ -51,7 +51,7 @@ def test_a_run_that_ends_after_two_of_three_rates(
     run.set_status(status, reason)
     run_lock.forget_locks()  # as where another process, which is gone, began it
     summary, page = rendering.build_report(folder), (folder / "report.md").read_text()
-    assert re.match(rf"# No result: {said}", page)
+    assert re.match(rf"# No result; {said}", page)
     assert "| 8.5 | VALID | 1,088 | 8.5 | 42.5 | 85 | 4.25 | 8.5 |" in page
     assert "![Latency by load" in page and (folder / "plots" / "search.png").exists()
     assert EARLY in "\n".join(map(str, summary.meta.deviations))
@@ -90,7 +90,7 @@ def test_a_probe_above_a_failed_test_kept_no_limits(tmp_path: Path, failed_qps: 
     run_lock.forget_locks()
     summary = rendering.build_report(folder)
     kept = "" if kept_qps is None else f"; {kept_qps:g} queries/s kept its limits until then"
-    assert answer.title(summary) == f"No result: interrupted{kept}"
+    assert answer.title(summary) == f"No result; interrupted{kept}"
     picture = LoadPicture.of(summary, summary.scenario.limits)
     assert picture is not None
     assert (picture.best and picture.best.test.load) == kept_qps

@@ -390,6 +390,8 @@ def test_runs_without_answers_are_not_judged_by_them(tmp_path: Path) -> None:
     ("text", "why"),
     [
         ("tokens_per_secs<-3%", "did you mean tokens_per_sec"),
+        ("ROUGE1<-3%", "did you mean rouge1"),
+        ("foo<3", "docs/reference/metrics.md"),
         ("tokens_per_sec<-3", "a change is in percent"),
         ("tokens_per_sec=3%", "--fail-if .*a metric, < or >"),
         ("", "--fail-if .*a metric, < or >"),
@@ -422,7 +424,7 @@ def test_the_exit_code_says_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--baseline", "a"], "give one RUN_DIR"),
+        (["--baseline", "a"], "--baseline needs a RUN"),
         (["a", "--baseline", "b"], "--baseline needs a RUN"),
         (["a", "--fail-if", "x<1"], "--fail-if, --may-differ and --json need"),
         (["a", "b"], "a: no such path"),

@@ -170,7 +170,7 @@ def test_a_new_metric_is_one_declaration(tmp_path: Path, monkeypatch: pytest.Mon
         ("Performance/machine.csv", "seconds,cpu_percent\n1.0,inf\n", "machine.csv:2: cpu_percent: not a number"),
         ("Performance/machine.csv", "seconds,cpu_percent\n,5\n", "machine.csv: a line has no seconds"),
         ("Accuracy/rouge.json", "[1]", "rouge.json: not an object"),
-        ("Accuracy/rouge.json", "{}", "rouge.json: verdict: Field required"),
+        ("Accuracy/rouge.json", "{}", "rouge.json: verdict is missing"),
         ("Compliance/TEST06/result.json", "[]", "result.json: not an object"),
     ],
 )

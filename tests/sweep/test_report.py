@@ -33,6 +33,7 @@ from harness.sweep.findings import (
     SweepReport,
     accuracy_lines,
     document,
+    finding_lines,
     finding_text,
     uneven_work_lines,
 )
@@ -299,7 +300,7 @@ def test_only_what_all_runs_lack_stands_above_the_table(tmp_path: Path) -> None:
     [
         ("[]", "sweep.json: not an object"),
         ("{", "sweep.json: not JSON"),
-        ('{"schema_version": 2}', "sweep.json: command: Field required"),
+        ('{"schema_version": 2}', "sweep.json: command is missing"),
     ],
 )
 def test_a_sweep_that_cannot_be_read_says_why(tmp_path: Path, text: str, message: str) -> None:
@@ -369,6 +370,32 @@ def test_few_pairs_do_not_tell_what_was_lost(samples: int, differing: int, verdi
         SCORE_WORDS[regression.judge_answer_pair(LOST_SCORE, AnswerPair(samples, {"rouge1": found}, True, [])).verdict]
         == verdict
     )
+
+
+@pytest.mark.parametrize(("rounds", "is_assumed"), [(2, True), (3, False)])
+def test_the_assumed_scatter_is_said_only_where_it_is_used(rounds: int, is_assumed: bool) -> None:
+    records = []
+    for turn in range(rounds):
+        records += [ran(BASELINE, 100 + turn, turn), ran("a", 105, turn)]
+    lines = finding_lines(plots.read_results(Path(), state(*records)))
+    (text,) = (str(line.text) for line in lines if line.label == "interval")
+    assert text.startswith("95 %") and ("fewer than 3 pairs" in text) == is_assumed
+
+
+@pytest.mark.parametrize(
+    ("status", "reason", "text"),
+    [
+        ("interrupted", "interrupted", "interrupted"),
+        ("interrupted", "ended by the time limit", "interrupted: ended by the time limit"),
+        ("failed", "no memory", "failed: no memory"),
+    ],
+)
+def test_a_reason_that_repeats_the_status_is_said_once(status: Any, reason: str, text: str) -> None:
+    record = ExperimentRecord("b1", 0, status, reason)
+    assert record.failure_text == text
+    lines = finding_lines(plots.read_results(Path(), state(ran(BASELINE, 100), record)))
+    (line,) = (line for line in lines if line.label == status)
+    assert "interrupted" not in str(line.text)
 
 
 def test_the_page_says_how_many_were_compared(tmp_path: Path) -> None:

@@ -171,7 +171,7 @@ def test_a_profile_of_ones_own(tokenizer: Any, tmp_path: Path) -> None:
         ("input_len: 40\noutput_len: 0\n", "output_len takes N tokens"),
         ("input_len: 40\noutput_len: 8\nturns: 0\n", "turns takes a whole number from 1 to 1,000; got 0."),
         ("input_len: 40\noutput_len: 8\nprefixes: 2\n", "prefixes needs prefix_len."),
-        ("input_len: 40\noutput_len: 8\nsalt: end\n", "salt takes none or start or after-prefix; got 'end'."),
+        ("input_len: 40\noutput_len: 8\nsalt: end\n", "salt takes none, start or after-prefix; got 'end'."),
         ("- input_len\n", "expected keys, prefix_len, "),
     ):
         path.write_text(text)
@@ -223,7 +223,7 @@ def test_a_data_set_as_datasets_reads_it(tokenizer: Any, tmp_path: Path) -> None
         load(tokenizer, workload=name, prompt_column="q")
     found = load(tokenizer, workload=f"{name}:test", prompt_column="q")
     assert len(found.prompts) == 3 and "a test question" in tokenizer.decode(found.prompts[0])
-    with pytest.raises(UsageError, match=r"no column prompt or .*; .* q; --prompt-column "):
+    with pytest.raises(UsageError, match=r"no column prompt, .* or messages; .* q; --prompt-column "):
         load(tokenizer, workload=f"{name}:test")
     with pytest.raises(UsageError, match="`datasets` cannot load it"):
         load(tokenizer, workload=f"hf:{tmp_path / 'none'}")
