@@ -329,9 +329,10 @@ def sweep_subject(report: SweepReport) -> str:
 
 
 def run_count(report: SweepReport) -> str:
-    """Return how many experiments of the sweep ran in what time, how many were skipped, and how many were not begun."""
+    """Return how many runs the sweep made in what time, how many experiments were skipped, and how many not begun."""
     state = report.state
-    ran = {record.experiment for record in state.records if record.seconds or record.status == "complete"}
+    begun_records = [record for record in state.records if record.seconds or record.status == "complete"]
+    ran = {record.experiment for record in begun_records}
     time_text = clock(sum(record.seconds for record in state.records))
     if state.bisection:  # Its experiments follow from each other, so no number of them was planned.
         return f"{plural(len(ran), 'experiment')} in {time_text}"
@@ -339,8 +340,9 @@ def run_count(report: SweepReport) -> str:
     if state.capped:
         items.append(state.capped)
     skipped = {record.experiment for record in state.records if record.status == "skipped"} - ran
-    verb = "tested" if state.sweep.is_of_servers else "run"
-    texts = [f"{experiments_text(len(items), state.sweep.is_of_servers)}: {len(ran)} {verb} in {time_text}"]
+    noun, verb = ("test", "tested") if state.sweep.is_of_servers else ("run", "run")
+    runs_text = f"{plural(len(begun_records), noun)} in {time_text}"
+    texts = [f"{experiments_text(len(items), state.sweep.is_of_servers)}: {runs_text}"]
     if skipped:
         texts.append(f"{len(skipped)} skipped")
     not_begun = len(items) - len(ran) - len(skipped)

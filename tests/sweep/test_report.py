@@ -93,7 +93,7 @@ def test_the_subject_counts_what_ran_and_what_did_not() -> None:
     given = state(*records, ran("b", 100), ran("c", 100))
     given = replace(given, records=tuple(records))
     subject = document(SweepReport(given, plots.experiment_rows(given))).subject
-    assert 'Sweep "s", baseline and 5 changes: 3 run in 1:30, 1 skipped, 2 not run' in subject
+    assert 'Sweep "s", baseline and 5 changes: 3 runs in 1:30, 1 skipped, 2 not run' in subject
 
 
 def test_other_work_has_other_tokens_and_no_caution() -> None:
