@@ -54,11 +54,11 @@ def refusal_text(name: str, mistake: "ErrorDetails", pattern_words: Mapping[str,
     """
     if mistake["type"] == "missing":
         return f"{name} is missing"
-    taken = taken_values(mistake, pattern_words or {})
-    if taken is None:
+    allowed = taken_values(mistake, pattern_words or {})
+    if allowed is None:
         message = mistake["msg"].removeprefix("Value error, ").rstrip(".")
         return f"{name}: {message[:1].lower()}{message[1:]}"
-    return f"{name} takes {taken}; got {value_text(mistake['input'])}"
+    return f"{name} takes {allowed}; got {value_text(mistake['input'])}"
 
 
 def taken_values(mistake: "ErrorDetails", pattern_words: Mapping[str, str]) -> str | None:

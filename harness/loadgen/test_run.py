@@ -460,8 +460,8 @@ def count_difference(folder: Path, result: TestResult, requests: Sequence[Reques
     """
     if result.samples is None or is_timed_by_client(requests) or len(requests) == result.samples:
         return ""
-    found = plural(len(requests), "request")
-    return f"{folder / REQUESTS_FILE} has {found}, but LoadGen's log {result.samples:,}: not one test."
+    requests_text = plural(len(requests), "request")
+    return f"{folder / REQUESTS_FILE} has {requests_text}, but LoadGen's log {result.samples:,}: not one test."
 
 
 def client_delay(requests: Sequence[Request], plan: "Plan") -> Latency | None:

@@ -7,13 +7,13 @@ from harness.results.outcome import Outcome
 from harness.results.test_details import TestDetails
 
 
-def details_of_level(level: Outcome, own: TestDetails) -> TestDetails:
+def details_of_level(level: Outcome, own_details: TestDetails) -> TestDetails:
     """Return the details of the result at a level of concurrency that was tested several times.
 
-    `own` are those of the run's own test, the last at this level. Its speeds, and what follows from them, become those
-    of all tests together. How many requests kept the limits is known of each test only, so it is left out.
+    `own_details` are those of the run's own test, the last at this level. Its speeds, and what follows from them,
+    become those of all tests together. How many requests kept the limits is known of each test only, so it is left out.
     """
-    counted = own.counted
+    counted = own_details.counted
     total_tokens_per_sec = None
     if level.tokens_per_sec is not None and level.input_tokens_per_sec is not None:
         total_tokens_per_sec = level.tokens_per_sec + level.input_tokens_per_sec
@@ -28,26 +28,26 @@ def details_of_level(level: Outcome, own: TestDetails) -> TestDetails:
             "goodput": None,
         }
     )
-    price = own.cost.price_per_hour if own.cost else None
+    price = own_details.cost.price_per_hour if own_details.cost else None
     changed = {
-        "whole" if own.is_whole else "steady": figures,
+        "whole" if own_details.is_whole else "steady": figures,
         "cost": cost.cost(price, level.tokens_per_sec, total_tokens_per_sec, level.samples_per_sec),
-        "capacity": capacity_of_level(level, own, counted),
+        "capacity": capacity_of_level(level, own_details, counted),
     }
-    return own.model_copy(update=changed)
+    return own_details.model_copy(update=changed)
 
 
-def capacity_of_level(level: Outcome, own: TestDetails, counted: Figures) -> Capacity | None:
+def capacity_of_level(level: Outcome, own_details: TestDetails, counted: Figures) -> Capacity | None:
     """Return the capacity of the run's own test at the mean rate of all tests of its level.
 
     None if the capacity or a rate is not known. `counted` are the figures of the run's own test that count.
     """
-    if own.capacity is None or not counted.samples_per_sec or not level.samples_per_sec:
+    if own_details.capacity is None or not counted.samples_per_sec or not level.samples_per_sec:
         return None
     ratio = level.samples_per_sec / counted.samples_per_sec
-    full_set_s = own.capacity.full_set_s
+    full_set_s = own_details.capacity.full_set_s
     return Capacity(
-        requests_per_hour=own.capacity.requests_per_hour * ratio,
-        requests_per_day=own.capacity.requests_per_day * ratio,
+        requests_per_hour=own_details.capacity.requests_per_hour * ratio,
+        requests_per_day=own_details.capacity.requests_per_day * ratio,
         full_set_s=full_set_s / ratio if full_set_s else None,
     )
