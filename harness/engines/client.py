@@ -59,7 +59,6 @@ REFUSED_HEADERS = {"accept-encoding", "content-type", "content-length", "host", 
 # Servers close idle connections; uvicorn, which vLLM uses, does so after 5 s. A request that reuses a connection at
 # that moment fails, so this client drops idle connections earlier.
 IDLE_S = 2.0
-WEB_PAGE = "text/html"  # the content type of a page for people
 FULL_STATUSES = (429, 503)  # statuses of a server that has no room for a request
 SPARE_MESSAGES = 1000  # messages beyond two a token before an answer counts as endless
 REPLACEMENT = "\ufffd"  # stands for half of a character
@@ -173,8 +172,6 @@ class Client:
                 if reading.end_read(now):  # It is time to show the caller again that the answer goes on.
                     yield ()
         end = reading.end
-        if not end and response.content_type == WEB_PAGE:
-            raise EndpointError(f"{address} answered a completion request with a web page: check what serves there")
         if not end:
             raise reader.missing_end_error()
         later_tokens = self._later_tokens(reading, end, address, sampling)

@@ -11,6 +11,7 @@ from typing import NamedTuple, TypedDict
 from pydantic_core import from_json, to_json
 
 from harness.core.errors import EndpointError, ServerFullError
+from harness.core.formatting import joined_text
 from harness.core.message_text import printable_text
 from harness.core.reading import DAMAGED
 from harness.core.secrets import hide_text
@@ -106,6 +107,8 @@ def completion_chunk(data: Message | bytes, address: str) -> CompletionChunk:
             raise error_type(f"{address} failed while answering: {reason}")
         chunk = chunk_of(message)
     except DAMAGED:
+        if is_web_page(data):
+            raise web_page_error(data, address) from None
         raise EndpointError(f"{address} sent an invalid completion: {server_text(data)!r}") from None
     if chunk.word.lower() in BROKEN_WORDS:
         raise EndpointError(f"{address} broke an answer off: finish_reason {chunk.word!r}")
@@ -259,10 +262,21 @@ class EventReader:
             last_bytes += self._line
         if b'"choices"' in last_bytes:
             return EndpointError(f"{self.address} does not stream: it answers `stream: true` in a single JSON document")
+        if is_web_page(last_bytes):
+            return web_page_error(last_bytes, self.address)
         problem = f"{self.address} closed an answer before its end"
-        if last_bytes:
-            problem += f": {server_text(last_bytes)}"
-        return EndpointError(problem)
+        return EndpointError(joined_text(": ", problem, server_text(last_bytes)))
+
+
+def is_web_page(data: object) -> bool:
+    """Tell whether what a server sent in place of a completion is an HTML page, by how it begins."""
+    return isinstance(data, bytes) and data.lstrip().startswith(b"<")
+
+
+def web_page_error(page: object, address: str) -> EndpointError:
+    """Return the error for a web page in place of a completion, with the page's title or text."""
+    problem = f"{address} answered with a web page, not as the completions API; check what serves there"
+    return EndpointError(joined_text(": ", problem, server_text(page)))
 
 
 def reason_of(error: object) -> object:

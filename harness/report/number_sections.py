@@ -214,6 +214,8 @@ def remarks(summary: Summary, test: Outcome) -> Iterator[str]:
     samples = number(details.samples)
     if details.single_token:
         not_judged = "" if details.tpot_judged else TPOT_NOT_JUDGED
+        if details.single_token == details.samples:
+            not_judged = " No answer has a TPOT, so the verdict does not cover it."
         yield (
             f"**Answers of one token: {number(details.single_token)} of {samples}**: TTFT and latency count them, "
             f"TPOT does not.{not_judged}"

@@ -1,6 +1,7 @@
 """The outcome of a level of concurrency from all its tests together."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 from itertools import chain
 from pathlib import Path
 
@@ -12,6 +13,27 @@ from harness.loadgen.test_run import TestRun
 from harness.results.level_figures import mean_by_time, seconds_of, speed_range, timed_requests
 from harness.results.outcome import Outcome, Times
 from harness.results.test_outcome import outcome_of, over_limits
+
+USED_CORES = re.compile(r"\d+\.\d+")  # the number in a text on the cores that other programs used
+
+
+def heaviest_loads(texts: Iterable[str]) -> tuple[str, ...]:
+    """Return the texts on other programs during the tests of a level, each kind of load once.
+
+    Of texts that differ only in the number of cores that were used, it is the one with the highest number.
+    """
+    heaviest = dict[str, str]()
+    for text in texts:
+        kind = USED_CORES.sub("", text)
+        if kind not in heaviest or used_cores(text) > used_cores(heaviest[kind]):
+            heaviest[kind] = text
+    return tuple(heaviest.values())
+
+
+def used_cores(text: str) -> float:
+    """Return the number of cores in a text on other programs, 0 for a text on another kind of load."""
+    number = USED_CORES.search(text)
+    return float(number[0]) if number else 0.0
 
 
 def level_of(tests: Sequence[TestRun], plan: Plan, run: Path) -> Outcome:
@@ -49,7 +71,7 @@ def level_of(tests: Sequence[TestRun], plan: Plan, run: Path) -> Outcome:
         tpot_ms=Times.of(times.tpot_ms),
         queries=len(requests) // plan.samples_per_query,
         is_buffered=all(are_buffered),
-        background_load=tuple(dict.fromkeys(background_load)),
+        background_load=heaviest_loads(background_load),
         disagreements=tuple(dict.fromkeys(disagreements)),
         repeats=[outcome.folder for outcome in outcomes],
         repeats_over=sum(bool(outcome.reasons) for outcome in outcomes),

@@ -17,7 +17,7 @@ from harness.loadgen.requests import Request
 from harness.loadgen.test_run import TestRun
 from harness.rates.goal import Goal
 from harness.results import metrics
-from harness.results.level import level_of
+from harness.results.level import heaviest_loads, level_of
 from harness.results.outcome import Outcome, Times
 from harness.runner import levels
 from harness.runner.levels import LevelSearch, LevelSearchState, fitting_levels, levels_of
@@ -278,6 +278,13 @@ def rendering_folder(folder: Path) -> Any:
 
 def test_a_p99_over_all_tests_is_of_their_requests() -> None:
     assert Outcome(valid=True, ttft_ms=Times(p99=5.0)).over_in == ""
+
+
+def test_a_load_of_other_programs_is_named_once_by_its_most() -> None:
+    cores = "other programs used {} of 2 CPU cores during the test"
+    gpus = "other programs used memory of GPU 0", "other programs used memory of GPU 1"
+    texts = [cores.format("1.3"), gpus[0], cores.format("1.9"), cores.format("1.4"), gpus[1]]
+    assert heaviest_loads(texts) == (cores.format("1.9"), *gpus)
 
 
 @pytest.mark.slow

@@ -189,7 +189,7 @@ class Fake:
         if fault == "no JSON":
             return web.Response(text="<html>gateway</html>")
         if fault == "web page":
-            return web.Response(text="<html>gateway</html>", content_type="text/html")
+            return web.Response(text="<html></html>", content_type="text/html")
         if fault == "endless":
             return await self.endless(request, self.event(self.message(body, TOKENS[:1], TEXT[:2], None)))
         answers: dict[str, list[Any]] = {"long": TOKENS * 50, "words": ["a", "b"], "one": TOKENS[:1], "empty": []}
