@@ -187,6 +187,7 @@ class EventReader:
         self._line = b""  # the beginning of a line whose end has not come
         self._data: list[bytes] = []  # the lines of the event that is being read
         self._kind = b""  # the kind of that event
+        self._has_begun = False  # a message of the answer came
         self._after_return = False  # the last read ended with "\r", whose "\n" may come next
 
     def feed(self, chunk: bytes) -> list[Message | bytes]:
@@ -244,6 +245,7 @@ class EventReader:
             if kind == b"error":
                 return {"error": message}
             if "choices" in message or "error" in message or "usage" in message:
+                self._has_begun = True
                 return message
         if data.strip() not in (b"", b"[DONE]"):  # perhaps the reason of an error that follows
             self._keep(data)
@@ -262,7 +264,7 @@ class EventReader:
             last_bytes += self._line
         if b'"choices"' in last_bytes:
             return EndpointError(f"{self.address} does not stream: it answers `stream: true` in a single JSON document")
-        if is_web_page(last_bytes):
+        if is_web_page(last_bytes) and not self._has_begun:
             return web_page_error(last_bytes, self.address)
         problem = f"{self.address} closed an answer before its end"
         return EndpointError(joined_text(": ", problem, server_text(last_bytes)))
