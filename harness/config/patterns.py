@@ -102,6 +102,7 @@ class LoadPattern:
     unit, query_noun = "queries/s", "query"  # words for the load, and for what LoadGen issues
     load = "target_qps"  # the plan's field for the load, which is in `unit`
     rate_flag: str  # the flag that says how much is sent
+    most_in_flight_flag = "--max-in-flight"  # the flag that limits how many requests are in flight
     flags: tuple[str, ...] = ()  # flags that it takes beside those of every pattern
     defaults: ClassVar[dict[str, str]] = {}  # the values of these flags if they are not given
     demo_s = 20.0  # the minimum duration of a test of the demo
@@ -332,6 +333,7 @@ class ClosedLoop(LoadPattern):
 
     unit = "in flight"
     rate_flag = load = "concurrency"
+    most_in_flight_flag = "--concurrency"
     flags = (rate_flag,)
     defaults: ClassVar = {"concurrency": "auto"}
     is_full = is_timed_by_client = True

@@ -76,13 +76,13 @@ class Admission:
         return max(1, int(np.median(being_answered)))
 
 
-def remedy_for_full_server(others: int) -> str:
+def remedy_for_full_server(others: int, flag: str) -> str:
     """Return the end of an error message on a refused request: the flag that avoids refusals, with a value for it.
 
-    `others` is the number of other requests in flight when the request was refused. Empty if there were none, because a
-    lower limit on the requests in flight would not help.
+    `others` is the number of other requests in flight when the request was refused, `flag` the one that limits how many
+    there are. Empty if there were none, because a lower limit would not help.
     """
     if not others:
         return ""
     others_text = plural(others, "other")
-    return f", with {others_text} in flight: --max-in-flight {others} keeps more of them waiting in this client"
+    return f", with {others_text} in flight: {flag} {others} sends no more at once"

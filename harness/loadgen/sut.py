@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import mlperf_loadgen as lg
 
 from harness.config.engine import failure_allowance
+from harness.config.patterns import LoadPattern
 from harness.config.plan import Plan
 from harness.core import progress
 from harness.core.errors import EmptyAnswerError, EndpointError, ServerFullError
@@ -36,6 +37,7 @@ class SUT:
     max_failed: str = "0"  # the value of --max-failed
     expected: int = 0  # roughly how many queries there are; 0 if not known
     is_probe: bool = False  # whether a refusal by a full server is a measurement, and no failure
+    most_in_flight_flag: str = LoadPattern.most_in_flight_flag  # the flag that limits how many requests are in flight
     failure: BaseException | None = None  # the first exception, after which LoadGen waits for answers that never come
 
     def __post_init__(self) -> None:
@@ -124,7 +126,7 @@ class SUT:
             else:
                 self.admission.forget(number)
                 others = len(self.admission.in_progress)
-                self.count_failure(request, error, remedy_for_full_server(others))
+                self.count_failure(request, error, remedy_for_full_server(others, self.most_in_flight_flag))
         except EndpointError as error:
             self.admission.forget(number)
             self.count_failure(request, error)
@@ -270,4 +272,5 @@ def make_sut(engine: Engine, library: Library, plan: Plan, timed: bool, expected
         max_failed=plan.config.max_failed,
         expected=expected,
         is_probe=is_probe,
+        most_in_flight_flag=pattern.most_in_flight_flag,
     )

@@ -100,7 +100,8 @@ class Bench:
 
     def tolerant_engine(self, requests: int, is_probe: bool = False) -> TolerantEngine:
         """Return the run's engine such that a few of `requests` requests may fail, as --max-failed allows."""
-        return TolerantEngine(self.session.engine, self.run.config.max_failed, requests, is_probe)
+        flag = self.plan.pattern.most_in_flight_flag
+        return TolerantEngine(self.session.engine, self.run.config.max_failed, requests, is_probe, flag)
 
     def prompts(self, count: int) -> list[Prompt]:
         """Return the first `count` prompts of the workload, repeated from the start if the workload has fewer."""

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from harness.config.engine import allows_failures, failure_allowance
+from harness.config.patterns import LoadPattern
 from harness.config.plan import Plan
 from harness.core.errors import EndpointError, ServerFullError
 from harness.core.formatting import number, plural
@@ -45,9 +46,20 @@ class TolerantEngine:
     If `is_probe`, a refusal by a full server is a measurement and no failure.
     """
 
-    def __init__(self, engine: Engine, max_failed: str, requests: int, is_probe: bool = False) -> None:
-        """Wrap an engine for a trial of `requests` requests. `max_failed` is the value of --max-failed."""
+    def __init__(
+        self,
+        engine: Engine,
+        max_failed: str,
+        requests: int,
+        is_probe: bool = False,
+        most_in_flight_flag: str = LoadPattern.most_in_flight_flag,
+    ) -> None:
+        """Wrap an engine for a trial of `requests` requests. `max_failed` is the value of --max-failed.
+
+        `most_in_flight_flag` is the flag that limits how many requests are in flight.
+        """
         self.engine = engine
+        self.most_in_flight_flag = most_in_flight_flag
         self.is_probe = is_probe
         self.failures_left = 0
         self.rule = ""  # what --max-failed allows of this trial, as the end of an error message
@@ -85,7 +97,7 @@ class TolerantEngine:
             else:
                 self.admission.forget(request)
                 others = len(self.admission.in_progress)
-                self.count_failure(error, remedy_for_full_server(others))
+                self.count_failure(error, remedy_for_full_server(others, self.most_in_flight_flag))
         except EndpointError as error:
             self.admission.forget(request)
             self.count_failure(error)

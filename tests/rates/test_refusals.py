@@ -62,6 +62,22 @@ def test_a_probe_counts_refusals_and_another_test_fails_with_the_flag_that_helps
             at_once(engine, 9)
 
 
+@pytest.mark.parametrize(
+    ("flags", "remedy"),
+    [
+        ({"scenario": "server", "server_target_qps": 9.0}, r"--max-in-flight \d "),
+        ({"concurrency": "8"}, r"--concurrency \d "),
+    ],
+)
+def test_a_trial_names_the_flag_that_the_run_takes(flags: dict[str, Any], remedy: str) -> None:
+    """A fixed concurrency takes no lower --max-in-flight."""
+    flag = RunConfig(model="demo", **flags).scenario_rules.pattern.most_in_flight_flag
+    with client(Fake(room=3, delay_s=0.2)) as engine:
+        tolerant = TolerantEngine(engine, "0", 8, most_in_flight_flag=flag)
+        with pytest.raises(EndpointError, match=rf"with \d others in flight: {remedy}"):
+            engine.run(first_requests.run_burst(tolerant, [(PROMPT, None)] * 8, PLAN), lambda: None)
+
+
 def test_a_refusal_without_others_in_flight_has_no_advice() -> None:
     with (
         client(Fake(fault="429"), scenario="server") as engine,
