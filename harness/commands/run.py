@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from harness.config.config_command import config_command
 from harness.config.run import RunConfig, label_problems
-from harness.config.workload import WORKLOADS
+from harness.config.workload import WORKLOADS, check_workload
 from harness.core.errors import DONE, ENGINE_FAILED, UsageError
 from harness.core.given_values import flag_name
 
@@ -33,7 +33,6 @@ def benchmark_command(config: RunConfig) -> NoReturn:
     The runs share one engine. With --dry-run, only shows what would run.
     """
     # These imports are slow, and `-h` should not wait for them.
-    from harness.config.workload import check_workload
     from harness.core import processes, progress
     from harness.runner.tracking import check_installed
     from harness.runs import ending, run_folder

@@ -46,10 +46,10 @@ def read_given(
         raise UsageError(f"{path}: not {kind}: {reason}.", flag, path) from None
 
 
-def spelling_hint(word: str, names: Sequence[str]) -> str:
-    """Return "; did you mean ...?" with the names that are like a misspelt word, or a full stop if none is like it."""
+def spelling_hint(word: str, names: Sequence[str], otherwise: str = ".") -> str:
+    """Return "; did you mean ...?" with the names that are like a misspelt word, or `otherwise` if none is like it."""
     close = similar_names(word, names)
-    return f"; did you mean {alternatives(close)}?" if close else "."
+    return f"; did you mean {alternatives(close)}?" if close else otherwise
 
 
 def similar_names(word: str, names: Sequence[str]) -> list[str]:

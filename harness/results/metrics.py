@@ -10,8 +10,8 @@ from typing import Literal, NamedTuple
 
 from harness.config.patterns import ClosedLoop, Poisson, Sequential
 from harness.core.data_tables import table_beside
-from harness.core.formatting import Measured, alternatives, number
-from harness.core.given_values import similar_names
+from harness.core.formatting import Measured, number
+from harness.core.given_values import spelling_hint
 from harness.results.outcome import Doubt, Figure, Outcome
 from harness.results.summary import Summary
 from harness.results.telemetry import QUANTITIES
@@ -248,10 +248,8 @@ METRIC_NAMES = [*METRIC_BY_NAME, *METRIC_ALIASES]
 
 def unknown_metric(name: str, names: Sequence[str]) -> str:
     """Return in words that a metric is none of `names`, and a name like it, or else the page that lists all."""
-    similar = similar_names(name, names)
-    if similar:
-        return f"no metric {name}; did you mean {alternatives(similar)}?"
-    return f"no metric {name}; {METRICS_PAGE} lists the names."
+    hint = spelling_hint(name, names, otherwise=f"; {METRICS_PAGE} lists the names.")
+    return f"no metric {name}{hint}"
 
 
 def metrics_of(place: MetricPlace) -> list[Metric]:
