@@ -115,7 +115,13 @@ class LevelSearch(RateSource):
             bench.say("no further level is tested: the time for the search is over")
         if highest:
             return plan_at_level(bench, highest)
-        lowest = min(search.levels, default=1)
+        if not search.levels:
+            last_test = duration_text(level_s(bench.plan))
+            raise NotAcceptedError(
+                f"no level was tested: --minutes {bench.plan.config.minutes:g} leaves no time for it beside the last "
+                f"test, which may take {last_test}; give more."
+            )
+        lowest = min(search.levels)
         if lowest > 1:  # The search ended before it came to the lowest possible level, a single request.
             raise NotAcceptedError(
                 f"{plural(lowest, 'request')} in flight, the lowest level that was tested, exceed the limits, and the "

@@ -159,6 +159,15 @@ class NoBench:
     def say(self, text: str) -> None: ...
 
 
+def test_a_search_without_time_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No level was tested, so nothing is known of a single request."""
+    bench = NoBench()
+    bench.plan = resolve(RunConfig(model="demo", concurrency="max", mode="performance", minutes=0.7), [], 0)
+    bench.until = 0.0
+    with pytest.raises(NotAcceptedError, match=r"no level was tested: --minutes 0\.7 leaves no time"):
+        LevelSearch().find(bench)  # type: ignore[arg-type]
+
+
 def test_what_is_said_where_no_level_holds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(levels, "run_level", lambda bench, level: Level(0, 0.0)(level))
     with pytest.raises(NotAcceptedError, match="a single request in flight exceeds the limits"):
