@@ -159,7 +159,7 @@ class NoBench:
     def say(self, text: str) -> None: ...
 
 
-def test_a_search_without_time_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_search_without_time_says_so() -> None:
     """No level was tested, so nothing is known of a single request."""
     bench = NoBench()
     bench.plan = resolve(RunConfig(model="demo", concurrency="max", mode="performance", minutes=0.7), [], 0)
